@@ -1,0 +1,69 @@
+"""Where a job runs: nodes, processes, devices and what they can do."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Scheduler(Enum):
+    """Who starts the processes."""
+
+    local = "local"
+    slurm = "slurm"
+
+
+class Device(Enum):
+    """What the processes compute on; it decides the communication backend (gloo or NCCL)."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@dataclass
+class Slurm:
+    """What is asked of Slurm; only `hardware.scheduler=slurm` reads it."""
+
+    partition: str | None = None
+    """Partition; null takes the cluster's default."""
+    account: str | None = None
+    """Account that is charged."""
+    qos: str | None = None
+    """Quality of service."""
+    time_minutes: int | None = None
+    """Wall-clock limit [minutes]."""
+    constraint: str | None = None
+    """Node features, as in sbatch --constraint."""
+    exclusive: bool = False
+    """Whether whole nodes are taken."""
+
+
+@dataclass
+class Hardware:
+    """One machine or one shape of allocation."""
+
+    scheduler: Scheduler = Scheduler.local
+    """local: processes of this machine, in the foreground; slurm: submitted."""
+    device: Device = Device.cpu
+    """cpu or cuda."""
+    nodes: int = 1
+    """Number of nodes."""
+    processes_per_node: int = 2
+    """Processes on each node [one per device]."""
+    threads_per_process: int = 1
+    """CPU threads of each process [threads]."""
+    device_memory_gib: float | None = None
+    """Memory of one device [GiB]; null: unknown."""
+    peak_tflops: float | None = None
+    """Dense peak of one device in the compute precision [TFLOP/s]; null: measured at the start by a matrix product."""
+    intra_node_gb_per_s: float | None = None
+    """Bandwidth between two devices of a node, one direction [GB/s]."""
+    inter_node_gb_per_s: float | None = None
+    """Bandwidth between two nodes per device, one direction [GB/s]."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the processes."""
+    slurm: Slurm = field(default_factory=Slurm)
+    """Slurm's part of the request."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes of the job."""
+        return self.nodes * self.processes_per_node

@@ -1,0 +1,61 @@
+"""The learning rate over the run, as a factor of `optimizer.lr`."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Schedule:
+    """Linear warm-up from zero, then the shape named here."""
+
+    name: str = "???"
+    """Which schedule: constant, linear, cosine or wsd."""
+    warmup_steps: int = 0
+    """Length of the linear warm-up [steps]."""
+
+
+@dataclass
+class Constant(Schedule):
+    """The peak rate until the end."""
+
+    name: str = "constant"
+    """constant"""
+
+
+@dataclass
+class Linear(Schedule):
+    """A straight line from the peak to the floor."""
+
+    name: str = "linear"
+    """linear"""
+    floor: float = 0.0
+    """Rate at the end [share of the peak]."""
+
+
+@dataclass
+class Cosine(Schedule):
+    """Half a cosine from the peak to the floor (Loshchilov & Hutter 2017, arXiv:1608.03983)."""
+
+    name: str = "cosine"
+    """cosine"""
+    floor: float = 0.1
+    """Rate at the end [share of the peak]."""
+
+
+@dataclass
+class Wsd(Schedule):
+    """Warm-up, stable, decay: the peak rate, then a straight line at the end (Hu et al. 2024, arXiv:2404.06395)."""
+
+    name: str = "wsd"
+    """wsd"""
+    decay_share: float = 0.2
+    """Length of the final decay [share of the run]."""
+    floor: float = 0.0
+    """Rate at the end [share of the peak]."""
+
+
+SCHEDULES: dict[str, type[Schedule]] = {
+    "constant": Constant,
+    "linear": Linear,
+    "cosine": Cosine,
+    "wsd": Wsd,
+}

@@ -1,0 +1,26 @@
+"""Where metrics go."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Backend(Enum):
+    """mlflow: spooled and shipped to MLflow; jsonl: the spool alone; none: nothing is recorded."""
+
+    mlflow = "mlflow"
+    jsonl = "jsonl"
+    none = "none"
+
+
+@dataclass
+class Tracking:
+    """Rank 0 appends metrics to the run's spool; the agent ships them."""
+
+    backend: Backend = Backend.mlflow
+    """mlflow, jsonl or none."""
+    uri: str = "???"
+    """MLflow tracking URI; sqlite:///… for a file, http://… for a server."""
+    experiment: str = "ringshard"
+    """MLflow experiment."""
+    flush_timeout_s: float = 30.0
+    """How long the end of a run waits for the last points to be shipped [s]."""

@@ -1,0 +1,44 @@
+"""The loop: how long, how much a step, how often it looks up."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class BatchUnit(Enum):
+    """What `train.global_batch` counts."""
+
+    sequences = "sequences"
+    tokens = "tokens"
+
+
+@dataclass
+class Train:
+    """Length, batch and intervals of a run."""
+
+    seed: int = 1
+    """Seed of the initial weights and of the order of the data."""
+    steps: int | None = None
+    """Length of the run [optimizer steps]; set this or `tokens`."""
+    tokens: int | None = None
+    """Length of the run [target tokens]: exactly so many are trained on."""
+    global_batch: int = 16
+    """Size of one optimizer step over all processes [`batch_unit`]."""
+    batch_unit: BatchUnit = BatchUnit.sequences
+    """sequences, or tokens (a multiple of data.seq_len)."""
+    micro_batch: int = 8
+    """Sequences in one forward pass of one process; accumulation is derived [sequences]."""
+    grad_clip: float = 1.0
+    """Largest global gradient norm; 0: no clipping."""
+    log_every: int = 10
+    """Interval of logged metrics [steps]."""
+    eval_every: int = 100
+    """Interval of evaluation on the validation split; 0: only at the end [steps]."""
+    eval_sequences: int = 128
+    """Sequences of one evaluation, the same ones each time; 0: the whole split [sequences]."""
+    overfit_batch: bool = False
+    """Whether every step trains on the first batch (a debugging aid)."""
+    detect_anomaly: bool = False
+    """Whether autograd names the forward operation behind a non-finite gradient (slow)."""
+    hooks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hooks registered by user modules: name -> arguments."""
