@@ -1,0 +1,1 @@
+"""Transformers models: described, built on the meta device, initialised; head and loss in one."""
