@@ -68,30 +68,26 @@ def _losses_and_gradients(
     needed: list[bool],
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Token losses (N,), and the gradients of hidden, weight and bias that are needed."""
-    softmax_dtype = torch.promote_types(hidden.dtype, torch.float32)
-    rows = min(chunk, len(hidden))
-    logits = hidden.new_empty(rows, len(weight))  # (C, V)
-    softmax = logits if logits.dtype == softmax_dtype else logits.to(softmax_dtype)
-    losses = hidden.new_empty(len(hidden), dtype=softmax_dtype)
+    long = torch.promote_types(hidden.dtype, torch.float32)  # softmax, and sums over chunks
+    logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))  # (C, V), for all chunks
+    softmax = logits.to(long)  # the same memory, if the format is the same
+    losses = hidden.new_empty(len(hidden), dtype=long)
     d_hidden = torch.empty_like(hidden) if needed[0] else None
-    # Sums over chunks are kept in the longer format.
-    d_weight = torch.zeros_like(weight, dtype=softmax_dtype) if needed[1] else None
-    d_bias = hidden.new_zeros(len(weight), dtype=softmax_dtype) if needed[2] else None
-
+    d_weight = torch.zeros_like(weight, dtype=long) if needed[1] else None
+    d_bias = hidden.new_zeros(len(weight), dtype=long) if needed[2] else None
     for start in range(0, len(hidden), chunk):
         part = slice(start, start + chunk)
         ignored = (targets[part] == IGNORED)[:, None]
         h = hidden[part].masked_fill(ignored, 0)
         target = targets[part, None].masked_fill(ignored, 0)
         z, p = logits[: len(h)], softmax[: len(h)]
-
         _project(h, weight, bias, out=z)
-        torch.log_softmax(z, dim=1, dtype=softmax_dtype, out=p)
+        torch.log_softmax(z, dim=1, dtype=long, out=p)
         log_likelihood = p.gather(1, target).masked_fill_(ignored, 0)
         losses[part] = -log_likelihood[:, 0]
         if not any(needed):
             continue
-        # d loss / d logits = softmax - one-hot(target); ignored tokens add nothing, as their h is 0.
+        # d loss / d logits = softmax - one-hot(target). Ignored tokens need no zero row: h is 0.
         p.exp_().scatter_(1, target, log_likelihood.exp() - 1)
         z = z.copy_(p) if z.dtype != p.dtype else z
         if d_hidden is not None:
