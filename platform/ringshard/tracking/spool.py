@@ -1,0 +1,148 @@
+"""The record of a run's metrics: one checksummed JSON line per call, in files of the run directory.
+
+The training process appends (`Spool`); the shipper and the reports read (`spools`, `read_spool`).
+A line is `{"time": s, "step": n, "metrics": {…}, "crc": "…"}`: CRC-32 of all that precedes the crc.
+"""
+
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"spool-(\d+)\.(\d+)-(.+)\.jsonl")
+_SEAL = len(',"crc":"00000000"}')
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line: `time` [s since 1970], `step`, `metrics`, and the lines `dropped` so far."""
+
+    time: float
+    step: int
+    metrics: dict[str, float]
+    dropped: int = 0
+
+
+class Spool:
+    """Appends metrics to `run_dir/track/spool-<attempt>.<restart>-<writer>.jsonl`; never raises.
+
+    What the disk refuses is dropped and counted in `dropped`; the next line that fits says so.
+    """
+
+    def __init__(
+        self, run_dir: Path, attempt: int, writer: str = "rank0", restart: int = 0
+    ) -> None:
+        self.dropped = 0
+        self._unfinished = False
+        self._file: int | None = None
+        path = run_dir / "track" / f"spool-{attempt}.{restart}-{writer}.jsonl"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._unfinished = os.fstat(self._file).st_size > 0  # an earlier process may have died
+        except OSError:
+            pass  # every line is then counted as dropped
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append the metrics of a step in one write."""
+        try:
+            self._write(_seal(step, metrics, self.dropped))
+        except (OSError, TypeError, ValueError):
+            self.dropped += 1
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            raise OSError("the spool could not be opened")
+        if self._unfinished:
+            line = b"\n" + line
+        written = os.write(self._file, line)
+        self._unfinished = written < len(line)
+        if self._unfinished:
+            raise OSError("the disk took a part of the line")
+
+    def close(self) -> None:
+        """Close the file; later calls of `log` only count."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+
+def _seal(step: int, metrics: Mapping[str, float], dropped: int) -> bytes:
+    numbers = {key: float(value) for key, value in metrics.items()}
+    record: dict[str, Any] = {"time": round(time.time(), 3), "step": step, "metrics": numbers}
+    if dropped:
+        record["dropped"] = dropped
+    body = json.dumps(record, separators=(",", ":"))[:-1].encode()
+    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def read_spool(path: Path, offset: int = 0) -> Iterator[tuple[Record | None, int]]:
+    """Records of a spool from a byte offset on, each with the offset behind it.
+
+    None stands for a line that is damaged. A last line without its end is still being written: it
+    is left for the next call.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            if line != b"\n":
+                yield _open(line[:-1]), offset
+
+
+def _open(line: bytes) -> Record | None:
+    body, seal = line[:-_SEAL], line[-_SEAL:]
+    if seal != b',"crc":"%08x"}' % zlib.crc32(body):
+        return None
+    return Record(**json.loads(body + b"}"))
+
+
+@dataclass
+class SpoolFile:
+    """A spool of a run, its place in the history, and where it stops repeating earlier ones."""
+
+    path: Path
+    attempt: int
+    restart: int
+    writer: str
+    marks: dict[str, int] = field(default_factory=dict)
+    """Last step of each metric in the writer's earlier spools: a resumed run passes it again."""
+
+    def fresh(self, record: Record) -> dict[str, float]:
+        """The metrics of a record that no earlier spool of this writer holds."""
+        return {k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}
+
+
+def spools(run_dir: Path) -> list[SpoolFile]:
+    """All spools of a run, oldest first, with their marks (for which the older ones are read)."""
+    found = []
+    for path in (run_dir / "track").glob("spool-*.jsonl"):
+        if match := _NAME.fullmatch(path.name):
+            found.append(SpoolFile(path, int(match[1]), int(match[2]), match[3]))
+    found.sort(key=lambda spool: (spool.attempt, spool.restart, spool.writer))
+    for writer in {spool.writer for spool in found}:
+        _mark([spool for spool in found if spool.writer == writer])
+    return found
+
+
+def _mark(history: list[SpoolFile]) -> None:
+    for earlier, later in pairwise(history):
+        later.marks = _last_steps(earlier.marks, (record for record, _ in read_spool(earlier.path)))
+
+
+def _last_steps(marks: Mapping[str, int], records: Iterable[Record | None]) -> dict[str, int]:
+    last = dict(marks)
+    for record in records:
+        if record is not None:
+            last |= {key: max(last.get(key, -1), record.step) for key in record.metrics}
+    return last

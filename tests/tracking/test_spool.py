@@ -1,0 +1,117 @@
+"""The spool keeps every point the disk took, says how many it refused, and never stops training."""
+
+import math
+import os
+import resource
+import stat
+from pathlib import Path
+
+import pytest
+
+from ringshard.tracking.spool import Record, Spool, read_spool, spools
+
+
+def records(path: Path, offset: int = 0) -> list[Record | None]:
+    return [record for record, _ in read_spool(path, offset)]
+
+
+def write(run_dir: Path, steps: range, attempt: int = 1, restart: int = 0) -> Path:
+    spool = Spool(run_dir, attempt, restart=restart)
+    for step in steps:
+        spool.log(step, {"train/loss": 1 / (step + 1)})
+    spool.close()
+    return run_dir / "track" / f"spool-{attempt}.{restart}-rank0.jsonl"
+
+
+def test_what_is_logged_is_read_back_exactly(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1)
+    spool.log(3, {"train/loss": 0.1 + 0.2, "val/loss": math.inf})
+    (record,) = records(tmp_path / "track" / "spool-1.0-rank0.jsonl")
+    assert record is not None
+    assert (record.step, record.metrics) == (3, {"train/loss": 0.1 + 0.2, "val/loss": math.inf})
+
+
+def test_others_cannot_read_a_spool(tmp_path: Path) -> None:
+    assert stat.S_IMODE(write(tmp_path, range(1)).stat().st_mode) == 0o600
+
+
+def test_reading_goes_on_at_the_offset(tmp_path: Path) -> None:
+    path = write(tmp_path, range(4))
+    offsets = [offset for _, offset in read_spool(path)]
+    assert [record.step for record in records(path, offsets[1]) if record] == [2, 3]
+    assert offsets[-1] == path.stat().st_size
+
+
+def test_a_line_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+    path = write(tmp_path, range(3))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    *_, (_, offset) = read_spool(path)
+    assert len(records(path)) == 2
+    path.write_bytes(whole)
+    assert [record.step for record in records(path, offset) if record] == [2]
+
+
+def test_a_damaged_line_is_told_and_the_others_are_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, range(3))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1].replace(b"0.5", b"0.7") + lines[2])
+    assert [record and record.step for record in records(path)] == [0, None, 2]
+
+
+def test_a_process_that_died_in_a_line_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    path = write(tmp_path, range(2))
+    os.truncate(path, path.stat().st_size - 5)
+    write(tmp_path, range(2, 3))
+    assert [record and record.step for record in records(path)] == [0, None, 2]
+
+
+def test_a_full_disk_drops_and_counts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1)
+    spool.log(0, {"train/loss": 1.0})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        for step in range(1, 4):
+            spool.log(step, {"train/loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    spool.log(4, {"train/loss": 1.0})
+    read = [record for record in records(tmp_path / "track" / "spool-1.0-rank0.jsonl") if record]
+    assert [(record.step, record.dropped) for record in read] == [(0, 0), (4, 3)]
+
+
+def test_a_folder_that_cannot_be_made_does_not_raise(tmp_path: Path) -> None:
+    (tmp_path / "track").write_text("not a folder")
+    spool = Spool(tmp_path, 1)
+    spool.log(0, {"train/loss": 1.0})
+    spool.close()
+    assert spool.dropped == 1
+
+
+def test_what_is_no_number_is_dropped_and_counted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1)
+    spool.log(0, {"train/loss": "high"})  # type: ignore[dict-item]
+    assert spool.dropped == 1
+
+
+@pytest.mark.parametrize(("attempt", "restart"), [(2, 0), (1, 1)])
+def test_a_resumed_run_repeats_no_step(tmp_path: Path, attempt: int, restart: int) -> None:
+    write(tmp_path, range(6))
+    write(tmp_path, range(4, 9), attempt, restart)
+    kept = [
+        record.step
+        for spool in spools(tmp_path)
+        for record, _ in read_spool(spool.path)
+        if record and spool.fresh(record)
+    ]
+    assert kept == list(range(9))
+
+
+def test_an_evaluation_missed_by_the_killed_attempt_is_kept(tmp_path: Path) -> None:
+    write(tmp_path, range(6))
+    Spool(tmp_path, 2).log(5, {"train/loss": 1.0, "val/loss": 2.0})
+    _, second = spools(tmp_path)
+    (again,) = records(second.path)
+    assert again is not None
+    assert second.fresh(again) == {"val/loss": 2.0}
