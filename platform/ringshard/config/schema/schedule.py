@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass
 class Schedule:
-    """Linear warm-up from zero, then the shape named here."""
+    """Linear warm-up, then the shape named here."""
 
     name: str = "???"
     """Which schedule: constant, linear, cosine or wsd."""
     warmup_steps: int = 0
-    """Length of the linear warm-up [steps]."""
+    """Length of the linear warm-up [steps]; step i has (i + 1) / (warmup_steps + 1) of the peak."""
 
 
 @dataclass

@@ -1,0 +1,71 @@
+"""Shapes of the learning rate."""
+
+import math
+
+import pytest
+
+from ringshard.config.schema.schedule import Constant, Cosine, Linear, Schedule, Wsd
+from ringshard.optim.schedule import factor
+
+ALL = [Constant(), Linear(floor=0.1), Cosine(floor=0.1), Wsd(floor=0.1, decay_share=0.25)]
+
+
+def nano_gpt(it: int, lr: float, min_lr: float, warmup: int, decay: int) -> float:
+    """nanoGPT's train.py, get_lr."""
+    if it < warmup:
+        return lr * (it + 1) / (warmup + 1)
+    if it > decay:
+        return min_lr
+    coeff = 0.5 * (1.0 + math.cos(math.pi * (it - warmup) / (decay - warmup)))
+    return min_lr + coeff * (lr - min_lr)
+
+
+def test_cosine_is_nanogpts() -> None:
+    schedule = Cosine(warmup_steps=100, floor=0.1)
+    for it in range(2001):
+        expected = nano_gpt(it, 1e-3, 1e-4, 100, 2000)
+        assert 1e-3 * factor(schedule, it, 2000) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.name)
+def test_warmup_rises_in_equal_steps_to_the_peak(schedule: Schedule) -> None:
+    schedule = type(schedule)(warmup_steps=4)
+    rates = [factor(schedule, step, 100) for step in range(5)]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+@pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.name)
+def test_without_warmup_the_first_step_has_the_peak_rate(schedule: Schedule) -> None:
+    assert factor(schedule, 0, 100) == 1.0
+
+
+@pytest.mark.parametrize("schedule", ALL[1:], ids=lambda s: s.name)
+def test_the_floor_is_reached_at_the_end_and_kept(schedule: Schedule) -> None:
+    assert factor(schedule, 99, 100) > factor(schedule, 100, 100) == pytest.approx(0.1)
+    assert factor(schedule, 120, 100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.name)
+def test_the_rate_never_rises_after_warmup(schedule: Schedule) -> None:
+    rates = [factor(schedule, step / 3, 100) for step in range(301)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_halfway_points() -> None:
+    assert factor(Constant(), 50, 100) == 1.0
+    assert factor(Linear(), 50, 100) == pytest.approx(0.5)
+    assert factor(Cosine(floor=0.2), 50, 100) == pytest.approx(0.6)
+
+
+def test_wsd_is_flat_until_its_decay() -> None:
+    schedule = Wsd(warmup_steps=10, decay_share=0.2, floor=0.0)
+    assert [factor(schedule, step, 100) for step in (10, 50, 80)] == [1.0] * 3
+    assert factor(schedule, 90, 100) == pytest.approx(0.5)
+
+
+def test_wsd_without_decay_is_constant() -> None:
+    assert factor(Wsd(decay_share=0.0), 99, 100) == 1.0
+
+
+def test_a_run_that_is_all_warmup_has_a_rate() -> None:
+    assert factor(Cosine(warmup_steps=10), 9, 10) == pytest.approx(10 / 11)
