@@ -1,1 +1,1 @@
-"""Transformers models: described, built on the meta device, initialised; head and loss in one."""
+"""A causal language model of the transformers library: built on meta, initialised by name, loaded shard by shard."""

@@ -1,0 +1,75 @@
+"""From `config.schema.model.Model` to a transformers configuration."""
+
+import difflib
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ringshard.config.schema.model import Model
+from ringshard.errors import ConfigError
+
+
+def architecture(model: Model, vocab_size: int) -> PretrainedConfig:
+    """The transformers configuration of `model`.
+
+    The vocabulary is that of the data where neither `model.config` nor a directory sets one.
+    Raises ConfigError for an unknown type or field, or a vocabulary smaller than the data's.
+    """
+    directory = model.pretrained or model.path
+    config = _from_directory(model, directory) if directory else _from_type(model, vocab_size)
+    # The head's loss is ours, and generation recomputes: no module may keep keys and values.
+    config.use_cache = False
+    if config.vocab_size < vocab_size:
+        raise ConfigError(
+            f"model.config.vocab_size={config.vocab_size} is smaller than the data's {vocab_size} "
+            f"token ids: set model.config.vocab_size={vocab_size} or more"
+        )
+    return config
+
+
+def _from_directory(model: Model, directory: str) -> PretrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(
+            directory,
+            trust_remote_code=model.trust_remote_code,
+            local_files_only=True,
+            **model.config,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model directory {directory}: no configuration could be read "
+            f"({str(error).splitlines()[0]}): give a folder with a config.json"
+        ) from error
+
+
+def _from_type(model: Model, vocab_size: int) -> PretrainedConfig:
+    kind = model.type or ""
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        near = difflib.get_close_matches(kind, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see the transformers library"
+        raise ConfigError(
+            f"model.type={kind} is no causal language model of the transformers library: {hint}"
+        )
+    fields: dict[str, Any] = {"vocab_size": vocab_size, **model.config}
+    _refuse_unknown(kind, fields)
+    try:
+        # Tokens are the data's, so the type's default special tokens mean nothing here.
+        specials = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+        return AutoConfig.for_model(kind, **{**specials, **fields})
+    except Exception as error:  # strict dataclass validation raises library-private types
+        raise ConfigError(
+            f"model.config={model.config} does not fit model.type={kind}: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def _refuse_unknown(kind: str, fields: dict[str, Any]) -> None:
+    """transformers takes any keyword silently; a misspelt field would train another model."""
+    default = AutoConfig.for_model(kind)
+    known = set(default.to_dict()) | set(default.attribute_map)
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see its transformers configuration"
+            raise ConfigError(f"model.config.{name} is not a field of model.type={kind}: {hint}")

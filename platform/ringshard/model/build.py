@@ -1,0 +1,89 @@
+"""The model as an object: on the meta device first, with its head and loss made one module."""
+
+from types import MethodType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from ringshard import registry
+from ringshard.config.schema.model import Model
+from ringshard.errors import ConfigError
+from ringshard.model.architecture import architecture
+from ringshard.model.head import chunked_cross_entropy
+
+
+class HeadLoss(nn.Linear):
+    """The output projection and its cross-entropy as one module.
+
+    FSDP gathers a weight around the forward of the module that owns it, and the loss by chunks wants the
+    weight itself.
+    """
+
+    chunk: int
+
+    @classmethod
+    def adopt(cls, head: nn.Linear, chunk: int) -> None:
+        """Turns a model's own head into this class, parameters and their names untouched."""
+        head.__class__ = cls
+        cast(HeadLoss, head).chunk = chunk
+
+    def forward(self, hidden: Tensor, targets: Tensor | None = None) -> Any:
+        """hidden (B, S, D), targets (B, S): see `forward_loss`."""
+        if targets is None:
+            return super().forward(hidden)
+        flat = hidden.flatten(0, 1)  # (B·S, D)
+        return chunked_cross_entropy(flat, self.weight, self.bias, targets.flatten(), self.chunk)
+
+
+def build_on_meta(model: Model, vocab_size: int) -> PreTrainedModel:
+    """`model` without storage, in fp32; its forward is `forward_loss`.
+
+    Raises ConfigError where the configuration does not make a causal language model.
+    """
+    with torch.device("meta"):
+        own = model.type in registry.registered("model")
+        built = _registered(model, vocab_size) if own else _from_transformers(model, vocab_size)
+    head = built.get_output_embeddings()
+    if not isinstance(head, nn.Linear):
+        raise ConfigError(f"model.type={model.type} has no linear output head: it can't be trained")
+    HeadLoss.adopt(head, model.head_chunk)
+    built.forward = MethodType(forward_loss, built)
+    return built
+
+
+def _registered(model: Model, vocab_size: int) -> PreTrainedModel:
+    builder = registry.lookup("model", str(model.type))
+    return cast(PreTrainedModel, builder(model.config, vocab_size))
+
+
+def _from_transformers(model: Model, vocab_size: int) -> PreTrainedModel:
+    config = architecture(model, vocab_size)
+    return cast(
+        PreTrainedModel,
+        AutoModelForCausalLM.from_config(
+            config,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            trust_remote_code=model.trust_remote_code,
+        ),
+    )
+
+
+def forward_loss(
+    self: PreTrainedModel, input_ids: Tensor, targets: Tensor | None = None, **kwargs: Any
+) -> Any:
+    """Loss of each token, or logits.
+
+    input_ids (B, S); targets (B, S), -100 where a token does not count.
+    Returns (sum of the losses, loss of each token (B·S,) without gradient), or, without
+    targets, logits (B, S, V).
+    """
+    output = self.base_model(input_ids=input_ids, **kwargs)
+    return self.get_output_embeddings()(output.last_hidden_state, targets)
+
+
+def library_logits(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
+    """The logits (B, S, V) of the library's own forward, for comparison with ours."""
+    return cast(Tensor, type(model).forward(model, input_ids=input_ids).logits)

@@ -1,0 +1,1 @@
+"""The device mesh, and how a model is laid on it."""

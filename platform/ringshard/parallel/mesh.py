@@ -1,0 +1,74 @@
+"""Processes as a mesh: which rank reads which rows, and which ranks share one copy of the model."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from ringshard.config.schema.hardware import Device, Hardware
+from ringshard.config.schema.parallelism import Parallelism
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a rank waits for its peers in a collective."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This rank's place in the job."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    fsdp: DeviceMesh
+    """(dp_shard,), or (dp_replicate, dp_shard) for HSDP: what parameters are sharded over."""
+    host: dist.ProcessGroup
+    """All ranks, gloo: small numbers that must not wait for the device."""
+
+    @property
+    def dp_rank(self) -> int:
+        """Which share of the rows this rank reads."""
+        return self.rank
+
+    @property
+    def dp_size(self) -> int:
+        """Into how many shares the rows are divided."""
+        return self.world_size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank speaks for the job."""
+        return self.rank == 0
+
+
+def start(hardware: Hardware, parallelism: Parallelism) -> Mesh:
+    """Joins the job's process group (RANK, WORLD_SIZE, … from torchrun; alone without them)."""
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    device = _device(hardware)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    store = dist.HashStore() if world_size == 1 else None
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    return build(parallelism, device)
+
+
+def build(parallelism: Parallelism, device: torch.device) -> Mesh:
+    """The mesh over the process group that exists."""
+    world_size = dist.get_world_size()
+    replicate = parallelism.dp_replicate
+    shard = parallelism.dp_shard if parallelism.dp_shard > 0 else world_size // replicate
+    assert replicate * shard == world_size, f"{replicate} × {shard} processes, not {world_size}"
+    shape = {"dp_replicate": replicate, "dp_shard": shard} if replicate > 1 else {"dp_shard": shard}
+    fsdp = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    host = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    assert host is not None
+    return Mesh(dist.get_rank(), world_size, device, fsdp, host)
+
+
+def _device(hardware: Hardware) -> torch.device:
+    if hardware.device is Device.cpu:
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    torch.cuda.set_device(device)
+    return device

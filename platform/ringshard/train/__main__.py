@@ -1,0 +1,49 @@
+"""A rank: `python -m ringshard.train RUN_DIR ATTEMPT`, started by torchrun; never Hydra, never MLflow."""
+
+import os
+import sys
+from pathlib import Path
+
+from ringshard.config.schema.debug import DebugMode
+from ringshard.config.schema.reader import read_job
+from ringshard.train.attempt import Attempt
+from ringshard.train.stop import StopRequest
+
+
+def main(run_dir: Path, number: int) -> None:
+    """Trains the attempt's job as the rank that the environment names; raises what goes wrong."""
+    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
+    job = read_job(attempt.folder / "job.yaml")
+    stop = StopRequest()
+    if job.debug.mode is DebugMode.ranks and job.debug.rank == attempt.rank:
+        _wait_for_debugger(job.debug.port)
+    # Only now: torch and transformers take seconds, and a stop request must not be lost meanwhile.
+    from ringshard.train.session import train
+
+    train(job, attempt, stop)
+
+
+def _wait_for_debugger(port: int) -> None:
+    import debugpy
+
+    debugpy.listen(("127.0.0.1", port))
+    debugpy.wait_for_client()
+
+
+def run_as_process(run_dir: Path, number: int) -> int:
+    """`main` with the rank's own log and error file; returns the exit code."""
+    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
+    attempt.redirect()
+    try:
+        main(run_dir, number)
+    except BaseException as error:  # an interrupt or a failed exit is an error of this rank as well
+        attempt.record_error(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = run_as_process(Path(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.flush()
+    # Tearing the interpreter down takes seconds after torch; nothing is left to do.
+    os._exit(code)

@@ -1,0 +1,61 @@
+"""Small numbers that travel ahead: what all ranks must know of a step before its backward pass.
+
+One CPU tensor goes round on a gloo group, posted a step early and read when it has long arrived: so stopping is
+agreed at the same step by all ranks, and the loss is divided by the global count, with no latency added.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ringshard.model.head import IGNORED
+from ringshard.train.batches import Batch
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks know of a step."""
+
+    stop: bool
+    """Whether some rank was asked to stop: the step is not taken."""
+    counts: Tensor
+    """(global batch,) int64: learned tokens of each row of the step."""
+
+    @property
+    def targets(self) -> int:
+        """Learned tokens of the step, over all ranks."""
+        return int(self.counts.sum())
+
+
+class Agreement:
+    """The exchange about one step, under way."""
+
+    def __init__(
+        self, batch: Batch, stop: bool, global_batch: int, group: dist.ProcessGroup
+    ) -> None:
+        self.batch = batch
+        self._numbers = torch.zeros(1 + global_batch, dtype=torch.int64)
+        self._numbers[0] = stop
+        counts = batch.counts
+        self._numbers[1 + batch.first : 1 + batch.first + len(counts)] = counts
+        self._work = dist.all_reduce(self._numbers, group=group, async_op=True)
+
+    def wait(self) -> Agreed:
+        """What was agreed."""
+        assert self._work is not None
+        self._work.wait()
+        return Agreed(bool(self._numbers[0]), self._numbers[1:])
+
+
+def mask_surplus(batch: Batch, counts: Tensor, budget: int) -> Batch:
+    """`batch` with no target learned beyond the first `budget` of the step, in row order.
+
+    counts (global batch,): learned tokens of each row of the step, over all ranks.
+    """
+    rows = slice(batch.first, batch.first + len(batch.targets))
+    before = (counts.cumsum(0) - counts)[rows]  # learned tokens of the step before each row
+    order = (batch.targets != IGNORED).cumsum(1)  # (B, S), from 1
+    targets = batch.targets.masked_fill(before[:, None] + order > budget, IGNORED)
+    return Batch(batch.first, batch.input_ids, targets, batch.corpus)

@@ -1,0 +1,60 @@
+"""A rank's own files in its attempt's folder: its log, its error, the result."""
+
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a run, as one rank sees it."""
+
+    run_dir: Path
+    number: int
+    rank: int
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of this attempt lie."""
+        return self.run_dir / "attempts" / str(self.number)
+
+    @property
+    def log(self) -> Path:
+        """What this rank prints."""
+        return self.folder / f"rank-{self.rank}.log"
+
+    def redirect(self) -> None:
+        """Sends what libraries print to the rank's log; rank 0 keeps the console's stdout."""
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(descriptor, sys.stderr.fileno())
+        if self.rank != 0:
+            os.dup2(descriptor, sys.stdout.fileno())
+
+    def record_error(self, error: BaseException) -> None:
+        """Leaves the traceback for the agent, which shows the first failing rank's."""
+        text = "".join(traceback.format_exception(error))
+        print(text, file=sys.stderr, flush=True)
+        self._write(
+            f"error-rank-{self.rank}.json",
+            {
+                "time": time.time(),
+                "rank": self.rank,
+                "type": type(error).__name__,
+                "message": str(error),
+                "traceback": text,
+            },
+        )
+
+    def record_result(self, result: dict[str, Any]) -> None:
+        """Leaves what the run came to (rank 0)."""
+        self._write("result.json", result)
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        part = self.folder / f".{name}.part"
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        part.replace(self.folder / name)

@@ -1,0 +1,136 @@
+"""The rows of each step, read ahead by a thread; which rows is a function of the step and the rank alone."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ringshard.data.dataset import Rows
+from ringshard.model.head import IGNORED
+
+
+class Readable(Protocol):
+    """What batches are read from."""
+
+    def read(self, first: int, last: int) -> Rows:
+        """Rows [first, last)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This rank's part of a step's rows, in host memory."""
+
+    first: int
+    """Where it begins among the step's rows."""
+    input_ids: Tensor
+    """(B, S) int64."""
+    targets: Tensor
+    """(B, S) int64, -100 where a token is not learned."""
+    corpus: Tensor
+    """(B,) int64: which corpus a row is from."""
+
+    @property
+    def counts(self) -> Tensor:
+        """(B,) int64: learned tokens of each row."""
+        return (self.targets != IGNORED).sum(1)
+
+    def micro_batches(self, size: int) -> Iterator["Batch"]:
+        """Pieces of at most `size` rows, in order."""
+        for start in range(0, len(self.input_ids), size):
+            part = slice(start, start + size)
+            yield Batch(
+                self.first + start, self.input_ids[part], self.targets[part], self.corpus[part]
+            )
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on `device`."""
+        moved = [t.to(device, non_blocking=True) for t in self._tensors()]
+        return Batch(self.first, *moved)
+
+    def pin(self) -> "Batch":
+        """The same batch in page-locked memory, from which copies to a CUDA device overlap with its work."""
+        return Batch(self.first, *(t.pin_memory() for t in self._tensors()))
+
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.input_ids, self.targets, self.corpus
+
+
+def batch_of(rows: Rows, first: int) -> Batch:
+    """The batch of rows that begin at `first` in their step; labels are shifted here, once."""
+    tokens = torch.from_numpy(rows.tokens)  # (B, S + 1)
+    learned = torch.from_numpy(rows.learned)  # (B, S)
+    targets = tokens[:, 1:].masked_fill(~learned, IGNORED)
+    return Batch(first, tokens[:, :-1].contiguous(), targets, torch.from_numpy(rows.corpus))
+
+
+def share(total: int, rank: int, size: int) -> tuple[int, int]:
+    """The rows [first, last) of `total` that `rank` of `size` reads; `total` is a multiple of `size`."""
+    each = total // size
+    return rank * each, (rank + 1) * each
+
+
+class Batches:
+    """This rank's batch of each step from `first_row` on, `depth` of them read ahead."""
+
+    def __init__(
+        self,
+        dataset: Readable,
+        global_batch: int,
+        rank: int,
+        size: int,
+        first_row: int = 0,
+        *,
+        repeat_first: bool = False,
+        pin: bool = False,
+        depth: int = 2,
+    ) -> None:
+        first, last = share(global_batch, rank, size)
+
+        def read(step_row: int) -> Batch:
+            start = 0 if repeat_first else step_row
+            batch = batch_of(dataset.read(start + first, start + last), first)
+            return batch.pin() if pin else batch
+
+        self.wait_s = 0.0
+        """Seconds spent in `next` so far: what the reading thread could not hide."""
+        self._queue: queue.Queue[Batch | BaseException] = queue.Queue(depth)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._fill, args=(read, first_row, global_batch), daemon=True
+        )
+        self._thread.start()
+
+    def _fill(self, read: Callable[[int], Batch], row: int, global_batch: int) -> None:
+        try:
+            while not self._closed.is_set():
+                self._put(read(row))
+                row += global_batch
+        except BaseException as error:  # raised again in `next`, where the training thread sees it
+            self._put(error)
+
+    def _put(self, item: Batch | BaseException) -> None:
+        while not self._closed.is_set():
+            try:
+                return self._queue.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def next(self) -> Batch:
+        """The next step's batch; raises what the reading thread raised."""
+        started = time.perf_counter()
+        item = self._queue.get()
+        self.wait_s += time.perf_counter() - started
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """Ends the reading thread."""
+        self._closed.set()
+        self._thread.join()

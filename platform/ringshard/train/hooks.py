@@ -1,0 +1,95 @@
+"""What happens beside training, after a step: each concern one class with one method, in an explicit order."""
+
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+
+from ringshard import checkpoint
+from ringshard.data.dataset import Dataset
+from ringshard.train.evaluate import Evaluation, evaluate
+
+if TYPE_CHECKING:
+    from ringshard.train.trainer import Trainer
+
+
+class Hook(Protocol):
+    """A side concern; it may read everything of the trainer."""
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """Called by every rank after each step; `last` on the last one."""
+        ...
+
+
+def due(step: int, every: int, last: bool) -> bool:
+    """Whether something that happens every `every` steps (0: only at the end) happens after `step` steps."""
+    return last or (every > 0 and step % every == 0)
+
+
+class Log:
+    """Every step to the spool, one line an interval to the console."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if due(trainer.state.step, self.every, last):
+            trainer.report()
+
+
+class Evaluate:
+    """Loss on the validation split."""
+
+    def __init__(self, dataset: Dataset, every: int, sequences: int, micro_batch: int) -> None:
+        self.dataset, self.every = dataset, every
+        self.sequences, self.micro_batch = sequences, micro_batch
+        self.latest: Evaluation | None = None
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if due(trainer.state.step, self.every, last):
+            self.latest = evaluate(
+                trainer.model, self.dataset, trainer.mesh, self.sequences, self.micro_batch
+            )
+            trainer.log_evaluation(self.latest)
+
+
+class Save:
+    """A checkpoint every `every` steps, and at the end if asked."""
+
+    def __init__(self, root: Path, every: int, at_end: bool, keep: int) -> None:
+        self.root, self.every, self.at_end, self.keep = root, every, at_end, keep
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if due(trainer.state.step, self.every, last and self.at_end):
+            self.save(trainer)
+
+    def save(self, trainer: "Trainer") -> Path:
+        """Saves now; on a step that is saved already, nothing happens."""
+        return checkpoint.save(
+            self.root,
+            trainer.state,
+            trainer.model,
+            trainer.optimizer,
+            trainer.mesh.host,
+            keep=self.keep,
+        )
+
+
+class CollectGarbage:
+    """Python's collector at the same step on all ranks, instead of whenever each one pleases."""
+
+    def __init__(self, every: int = 200) -> None:
+        self.every = every
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if due(trainer.state.step, self.every, last):
+            gc.collect(1)
+
+

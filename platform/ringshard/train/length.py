@@ -1,0 +1,44 @@
+"""How long a run is, in steps or in tokens, and where in it a step stands."""
+
+from dataclasses import dataclass
+
+from ringshard.config.schema.data import Data
+from ringshard.config.schema.train import BatchUnit, Train
+
+
+@dataclass(frozen=True)
+class Length:
+    """The plan of a run."""
+
+    global_batch: int
+    """Rows of a step [sequences]."""
+    tokens_per_step: int
+    """Target tokens of a step when every token is learned [tokens]."""
+    steps: int | None
+    """Planned steps; null: the run ends by tokens."""
+    tokens: int | None
+    """Planned target tokens; null: the run ends by steps."""
+
+    @classmethod
+    def of(cls, train: Train, data: Data) -> "Length":
+        """The plan that a configuration describes."""
+        per_sequence = data.seq_len if train.batch_unit is BatchUnit.tokens else 1
+        global_batch = train.global_batch // per_sequence
+        return cls(global_batch, global_batch * data.seq_len, train.steps, train.tokens)
+
+    @property
+    def nominal_steps(self) -> int:
+        """Steps of the run when every token is learned."""
+        return self.steps or -(-(self.tokens or 0) // self.tokens_per_step)
+
+    def position(self, step: int, tokens_seen: int) -> float:
+        """Where the schedule stands before step `step` [steps]; by tokens for a run that ends by tokens."""
+        return step if self.steps else tokens_seen / self.tokens_per_step
+
+    def over(self, step: int, tokens_seen: int) -> bool:
+        """Whether the run ends before step `step`."""
+        return step >= self.steps if self.steps else tokens_seen >= (self.tokens or 0)
+
+    def budget(self, tokens_seen: int) -> int | None:
+        """Target tokens that the next step may still learn; null: no limit."""
+        return None if self.tokens is None else self.tokens - tokens_seen

@@ -1,0 +1,119 @@
+"""Metrics of each step, kept on the device and read once an interval: the only host sync of the loop."""
+
+import resource
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ringshard.train.step import Corpora
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the job's devices could do."""
+
+    flops_per_token: float
+    """Forward and backward pass [FLOP]."""
+    flops_per_s: float
+    """All devices of the job together [FLOP/s]."""
+    devices: int
+    """Devices of the job."""
+
+
+@dataclass
+class Recorder:
+    """Collects steps until `flush` turns them into metrics, the same numbers on every rank."""
+
+    peak: Peak
+    device: torch.device
+    corpora_names: list[str]
+    steps: list[dict[str, float]] = field(default_factory=list)
+    losses: list[Tensor] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+    seconds: float = 0.0
+    """Time in training steps since the last flush [s]."""
+    data_wait_s: float = 0.0
+    """Part of it that waited for data [s]."""
+
+    intervals: list[tuple[float, float]] = field(default_factory=list)
+    """Tokens and seconds of each interval so far."""
+
+    def __post_init__(self) -> None:
+        self.corpora = Corpora.zeros(len(self.corpora_names), self.device)
+
+    def add(self, facts: dict[str, float], loss: Tensor, grad_norm: Tensor) -> None:
+        """One step: what the host knows, this rank's part of the loss, and the global gradient norm."""
+        self.steps.append(facts)
+        self.losses.append(loss)
+        self.norms.append(grad_norm)
+
+    def flush(self) -> list[dict[str, float]]:
+        """The metrics of each step since the last flush; those of the interval are with the last one."""
+        losses, norms, corpora = self._reduce()
+        for facts, loss, norm in zip(self.steps, losses, norms, strict=True):
+            facts.update({"train/loss": loss, "train/grad_norm": norm})
+        tokens = sum(facts["train/targets"] for facts in self.steps)
+        self.steps[-1].update(self._interval(tokens) | corpora)
+        self.intervals.append((tokens, self.seconds))
+        flushed, self.steps, self.losses, self.norms = self.steps, [], [], []
+        self.seconds = self.data_wait_s = 0.0
+        self.corpora = Corpora.zeros(len(self.corpora_names), self.device)
+        return flushed
+
+    def _reduce(self) -> tuple[list[float], list[float], dict[str, float]]:
+        """Parts of losses summed over the ranks: one collective and one copy to the host."""
+        count, names = len(self.losses), self.corpora_names
+        numbers = torch.cat([torch.stack(self.losses), self.corpora.losses, self.corpora.counts])
+        dist.all_reduce(numbers)
+        host = torch.cat([numbers, torch.stack(self.norms).to(numbers)]).tolist()
+        sums, counts = host[count : count + len(names)], host[count + len(names) : -count]
+        by_corpus = {
+            f"train/loss/{name}": total / number
+            for name, total, number in zip(names, sums, counts, strict=True)
+            if number > 0 and len(names) > 1
+        }
+        return host[:count], host[-count:], by_corpus
+
+    def rates(self) -> dict[str, float]:
+        """Rates over all intervals but the first, which warms up, if there is another."""
+        measured = self.intervals[1:] or self.intervals
+        tokens, seconds = (sum(column) for column in zip(*measured, strict=True)) if measured else (0, 1)
+        return self._rates(tokens / seconds)
+
+    def _rates(self, tokens_per_s: float) -> dict[str, float]:
+        return {
+            "perf/tokens_per_s": tokens_per_s,
+            "perf/tokens_per_s_per_device": tokens_per_s / self.peak.devices,
+            "perf/mfu": tokens_per_s * self.peak.flops_per_token / self.peak.flops_per_s,
+        }
+
+    def _interval(self, tokens: float) -> dict[str, float]:
+        return self._rates(tokens / self.seconds) | {
+            "perf/step_s": self.seconds / len(self.steps),
+            "perf/data_wait": self.data_wait_s / self.seconds,
+            "perf/peak_memory_gib": peak_memory_gib(self.device),
+        }
+
+
+def peak_memory_gib(device: torch.device) -> float:
+    """Most memory that this process has held: of the device, or, on a CPU, resident [GiB]."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def measure_flops_per_s(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """The machine's GEMM peak per process, measured while all processes measure [FLOP/s]."""
+    size = 8192 if device.type == "cuda" else 768
+    a = torch.ones(size, size, device=device, dtype=dtype)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end or best == float("inf"):
+        started = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best

@@ -1,0 +1,70 @@
+"""One attempt from joining the process group to the result."""
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringshard import checkpoint, registry
+from ringshard.config.schema.job import Job
+from ringshard.parallel import mesh as meshes
+from ringshard.train.assemble import Assembly, assemble
+from ringshard.train.attempt import Attempt
+from ringshard.train.recorder import peak_memory_gib
+from ringshard.train.stop import StopRequest
+
+
+def train(job: Job, attempt: Attempt, stop: StopRequest) -> None:
+    """Trains `job` to its end, or until asked to stop, and records the result (rank 0)."""
+    started = time.time()
+    registry.import_user_modules(job.user)
+    torch.autograd.set_detect_anomaly(job.train.detect_anomaly)
+    mesh = meshes.start(job.hardware, job.parallelism)
+    assembly = assemble(job, attempt, mesh, stop)
+    trainer = assembly.trainer
+    if trainer.console:
+        trainer.console.start(f"Training in {attempt.run_dir}", _facts(job, assembly))
+    finished = trainer.run()
+    if not finished:
+        assembly.save.save(trainer)
+    trainer.close()
+    if mesh.is_first:
+        attempt.record_result(_result(assembly, finished, time.time() - started))
+    dist.barrier(mesh.host)
+    dist.destroy_process_group()
+
+
+def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
+    trainer, parallelism = assembly.trainer, job.parallelism
+    length = trainer.length
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    accumulation = length.global_batch // (trainer.mesh.dp_size * job.train.micro_batch)
+    return {
+        "model": f"{trainer.model.config.model_type}, {parameters:,} parameters",
+        "data": f"{', '.join(assembly.validation.corpora)}, {assembly.validation.vocab_size} token ids",
+        "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
+        f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
+        "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "
+        f"(dp_replicate {parallelism.dp_replicate})",
+        "steps": f"{trainer.state.step} to {length.nominal_steps}",
+    }
+
+
+def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any]:
+    trainer, evaluation = assembly.trainer, assembly.evaluation.latest
+    newest = checkpoint.latest(assembly.save.root)
+    rates = trainer.recorder.rates()
+    return {
+        "outcome": "finished" if finished else "stopped",
+        "step": trainer.state.step,
+        "tokens": trainer.state.tokens_seen,
+        "train_loss": trainer.last_loss,
+        "val_loss": evaluation.loss if evaluation else None,
+        "bigram_entropy": assembly.validation.bigram_entropy,
+        "tokens_per_s": rates["perf/tokens_per_s"],
+        "mfu": rates["perf/mfu"],
+        "peak_memory_gib": peak_memory_gib(trainer.mesh.device),
+        "seconds": seconds,
+        "checkpoint": str(newest) if newest else None,
+    }

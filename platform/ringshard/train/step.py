@@ -1,0 +1,90 @@
+"""One optimizer step: forward and backward over the micro-batches, clip, update."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from ringshard.model.head import IGNORED
+from ringshard.parallel.parallelize import accumulate
+from ringshard.train.batches import Batch
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """Running sums over corpora on the device."""
+
+    losses: Tensor
+    """(corpora,) fp32: sum of token losses [nats]."""
+    counts: Tensor
+    """(corpora,) fp32: learned tokens."""
+
+    @classmethod
+    def zeros(cls, corpora: int, device: torch.device) -> "Corpora":
+        """Sums of nothing."""
+        return cls(torch.zeros(corpora, device=device), torch.zeros(corpora, device=device))
+
+    def add(self, batch: Batch, token_losses: Tensor) -> None:
+        """Adds a batch's token losses (B·S,) to the corpora of its rows."""
+        learned = batch.targets != IGNORED
+        losses = token_losses.view_as(learned).sum(1).to(self.losses.dtype)
+        self.losses.index_add_(0, batch.corpus, losses)
+        self.counts.index_add_(0, batch.corpus, learned.sum(1).to(self.counts.dtype))
+
+
+def forward_backward(
+    model: nn.Module,
+    batch: Batch,
+    micro_batch: int,
+    targets: int,
+    device: torch.device,
+    corpora: Corpora | None = None,
+) -> Tensor:
+    """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no gradient).
+
+    targets: learned tokens of the *whole* global batch; the parts of all ranks sum to the loss of the step.
+    """
+    loss = torch.zeros((), device=device)
+    pieces = list(batch.micro_batches(micro_batch))
+    for index, piece in enumerate(pieces):
+        piece = piece.to(device)
+        accumulate(model, last=index == len(pieces) - 1)
+        loss_sum, token_losses = model(piece.input_ids, targets=piece.targets)
+        (loss_sum / targets).backward()
+        loss += loss_sum.detach() / targets
+        if corpora is not None:
+            corpora.add(piece, token_losses)
+    return loss
+
+
+def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
+    """Scales all gradients so that their global norm is at most `max_norm` (0: leaves them).
+
+    Returns the norm before clipping, the same on every rank (Pascanu et al. 2013, arXiv:1211.5063).
+    """
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    if max_norm > 0:
+        clip_grads_with_norm_(parameters, max_norm, norm, foreach=True)
+    return norm
+
+
+def update(optimizer: torch.optim.Optimizer, lr: float, grad_norm: Tensor) -> None:
+    """Steps the optimizer at rate `lr`, unless the gradient is not finite: then nothing changes.
+
+    Fused optimizers skip on the device and the host never waits. The norm is equal on all ranks, so they agree.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_scale", 1.0)
+    finite = grad_norm.isfinite()
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        fused: Any = optimizer
+        fused.found_inf = (~finite).to(torch.float32)
+        optimizer.step()
+    elif bool(finite):
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)

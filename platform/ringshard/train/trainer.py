@@ -1,0 +1,127 @@
+"""The loop. It reads from top to bottom: batch, forward and backward, clip, step, log."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from ringshard.checkpoint import TrainState
+from ringshard.config.schema.job import Job
+from ringshard.optim import schedule
+from ringshard.parallel.mesh import Mesh
+from ringshard.tracking.spool import Spool
+from ringshard.train.agreement import Agreed, Agreement, mask_surplus
+from ringshard.train.batches import Batch, Batches
+from ringshard.train.console import Console
+from ringshard.train.evaluate import Evaluation
+from ringshard.train.hooks import Hook
+from ringshard.train.length import Length
+from ringshard.train.recorder import Recorder
+from ringshard.train.step import clip_gradients, forward_backward, update
+
+
+@dataclass
+class Trainer:
+    """Trains `model` from `state` to the end of `length`, or until asked to stop."""
+
+    job: Job
+    mesh: Mesh
+    model: PreTrainedModel
+    optimizer: torch.optim.Optimizer
+    batches: Batches
+    length: Length
+    state: TrainState
+    recorder: Recorder
+    hooks: Sequence[Hook]
+    stop_requested: Callable[[], bool]
+    console: Console | None = None
+    """Rank 0 only."""
+    spool: Spool | None = None
+    """Rank 0 only."""
+    last_loss: float | None = None
+    """Loss of the last step that was reported."""
+
+    def run(self) -> bool:
+        """Trains; returns whether the end was reached (False: asked to stop, at the same step on all ranks)."""
+        self.model.train()
+        upcoming = self._announce()
+        while not self.length.over(self.state.step, self.state.tokens_seen):
+            batch, agreed = upcoming.batch, upcoming.wait()
+            if agreed.stop:
+                if self.recorder.steps:
+                    self.report()
+                return False
+            started, waited = time.perf_counter(), self.batches.wait_s
+            upcoming = self._announce()
+            self._step(batch, agreed)
+            self.recorder.seconds += time.perf_counter() - started
+            self.recorder.data_wait_s += self.batches.wait_s - waited
+            last = self.length.over(self.state.step, self.state.tokens_seen)
+            for hook in self.hooks:
+                hook.after_step(self, last)
+        upcoming.wait()  # every rank announced a step that none will take
+        return True
+
+    def _announce(self) -> Agreement:
+        """Starts the exchange about the next step while the present one computes."""
+        batch = self.batches.next()
+        return Agreement(batch, self.stop_requested(), self.length.global_batch, self.mesh.host)
+
+    def _step(self, batch: Batch, agreed: Agreed) -> None:
+        state, train = self.state, self.job.train
+        budget = self.length.budget(state.tokens_seen)
+        targets = agreed.targets
+        if budget is not None and targets > budget:
+            batch, targets = mask_surplus(batch, agreed.counts, budget), budget
+        lr = self.lr()
+        loss = forward_backward(
+            self.model,
+            batch,
+            train.micro_batch,
+            max(targets, 1),  # a step may have nothing to learn
+            self.mesh.device,
+            self.recorder.corpora,
+        )
+        grad_norm = clip_gradients(self.model, train.grad_clip)
+        update(self.optimizer, lr, grad_norm)
+        state.step += 1
+        state.tokens_seen += targets
+        state.rows_read += self.length.global_batch
+        facts = {"train/lr": lr, "train/targets": targets, "train/tokens": state.tokens_seen}
+        self.recorder.add(facts, loss, grad_norm)
+
+    def lr(self) -> float:
+        """Learning rate of the next step."""
+        position = self.length.position(self.state.step, self.state.tokens_seen)
+        factor = schedule.factor(self.job.schedule, position, self.length.nominal_steps)
+        return self.job.optimizer.lr * factor
+
+    def report(self) -> None:
+        """Brings the metrics of the steps since the last report to the spool and the console."""
+        steps = self.recorder.flush()
+        first = self.state.step - len(steps) + 1
+        for step, metrics in enumerate(steps, first):
+            self._spool(step, metrics)
+        self.last_loss = steps[-1]["train/loss"]
+        if self.console:
+            self.console.step(self.state.step, steps[-1])
+
+    def log_evaluation(self, evaluation: Evaluation) -> None:
+        """Brings an evaluation to the spool and the console."""
+        self._spool(self.state.step, evaluation.metrics())
+        if self.console:
+            self.console.evaluation(self.state.step, evaluation.metrics())
+
+    def close(self) -> None:
+        """Ends the reading thread, the console and the spool."""
+        self.batches.close()
+        if self.console:
+            self.console.close()
+        if self.spool:
+            self.spool.close()
+
+    def _spool(self, step: int, metrics: dict[str, float]) -> None:
+        if self.spool:
+            self.spool.log(step, metrics)

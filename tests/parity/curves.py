@@ -1,0 +1,184 @@
+"""Short trainings of a very small model on ragged rows, on any number of forked ranks."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from ranks import run_ranks
+
+from ringshard import optim
+from ringshard.checkpoint import TrainState
+from ringshard.config.schema.data import Data
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.model import Model
+from ringshard.config.schema.optimizer import AdamW
+from ringshard.config.schema.parallelism import Parallelism
+from ringshard.config.schema.schedule import Cosine
+from ringshard.config.schema.train import Train
+from ringshard.data.dataset import Rows
+from ringshard.model.names import canonical
+from ringshard.parallel import mesh as meshes
+from ringshard.train.assemble import model_on
+from ringshard.train.batches import Batches
+from ringshard.train.length import Length
+from ringshard.train.recorder import Peak, Recorder
+from ringshard.train.trainer import Trainer
+
+VOCAB = 61  # divided by no number of ranks
+MODELS = {
+    "llama": Model(
+        type="llama",
+        config={
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+        },
+        head_chunk=24,
+    ),
+    "gpt2": Model(
+        type="gpt2",
+        config={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+        | dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    ),
+    "qwen3_tied": Model(
+        type="qwen3",
+        config={
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "tie_word_embeddings": True,
+        },
+    ),
+}
+
+
+class RaggedRows:
+    """Rows of a noisy counting language; each learns a different number of its tokens, some none."""
+
+    def read(self, first: int, last: int) -> Rows:
+        """Rows [first, last), each a function of its number."""
+        rows = [self._row(k) for k in range(first, last)]
+        tokens, learned, corpus = (np.stack(column) for column in zip(*rows, strict=True))
+        return Rows(tokens, learned, corpus)
+
+    def _row(self, k: int) -> tuple[Any, Any, Any]:
+        random = np.random.default_rng(k)
+        steps = random.choice([1, 2], 33, p=[0.9, 0.1])
+        tokens = (random.integers(VOCAB) + np.cumsum(steps)) % VOCAB
+        learned = np.arange(32) < random.choice([0, 3, 17, 32])
+        return tokens.astype(np.int64), learned, np.int64(k % 2)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One way to do the same training."""
+
+    world: int = 1
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    micro_batch: int = 8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a training came to."""
+
+    losses: list[float]
+    norms: list[float]
+    by_corpus: list[dict[str, float]]
+    parameters: dict[str, torch.Tensor]
+    tokens_seen: int
+
+
+def train(
+    topology: Topology, model: str = "llama", steps: int = 20, tokens: int | None = None
+) -> Curve:
+    """The curve of `steps` steps (or `tokens` tokens) under `topology`, as rank 0 saw it."""
+    return run_ranks(topology.world, _train, topology, model, steps, tokens)[0]
+
+
+def job(topology: Topology, model: str, steps: int | None, tokens: int | None) -> Job:
+    """The same job for every topology."""
+    return Job(
+        model=MODELS[model],
+        parallelism=topology.parallelism,
+        optimizer=AdamW(lr=1e-2),
+        schedule=Cosine(warmup_steps=3),
+        data=Data(seq_len=32),
+        train=Train(
+            steps=None if tokens else steps,
+            tokens=tokens,
+            global_batch=16,
+            micro_batch=topology.micro_batch,
+            grad_clip=1.0,
+        ),
+    )
+
+
+def _train(topology: Topology, model: str, steps: int, tokens: int | None) -> Curve:
+    config = job(topology, model, steps, tokens)
+    mesh = meshes.build(config.parallelism, torch.device("cpu"))
+    network = model_on(mesh, config, VOCAB)
+    length = Length.of(config.train, config.data)
+    history = _History()
+    trainer = Trainer(
+        job=config,
+        mesh=mesh,
+        model=network,
+        optimizer=optim.build(config.optimizer, network),
+        batches=Batches(RaggedRows(), length.global_batch, mesh.dp_rank, mesh.dp_size),
+        length=length,
+        state=TrainState(step=0, tokens_seen=0, rows_read=0),
+        recorder=Recorder(Peak(1.0, 1.0, mesh.world_size), mesh.device, ["even", "odd"]),
+        hooks=[history],
+        stop_requested=lambda: False,
+    )
+    assert trainer.run()
+    trainer.close()
+    return replace(
+        history.curve, parameters=full_parameters(network), tokens_seen=trainer.state.tokens_seen
+    )
+
+
+class _History:
+    """A hook that keeps every step's metrics."""
+
+    def __init__(self) -> None:
+        self.curve = Curve([], [], [], {}, 0)
+
+    def after_step(self, trainer: Trainer, last: bool) -> None:
+        """Flushes the recorder at every second step, so that an interval holds more than one."""
+        if trainer.state.step % 2 and not last:
+            return
+        for metrics in trainer.recorder.flush():
+            self.curve.losses.append(metrics["train/loss"])
+            self.curve.norms.append(metrics["train/grad_norm"])
+        self.curve.by_corpus.append({k: v for k, v in metrics.items() if k.startswith("train/loss/")})
+
+
+def full_parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Every parameter whole, by canonical name."""
+    return {
+        canonical(name): (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+        for name, p in model.named_parameters()
+    }
+
+
+def assert_equal_curves(one: Curve, other: Curve, relative: float = 1e-5) -> None:
+    """C1: loss and gradient norm of every step, per-corpus losses, and the parameters at the end."""
+    np.testing.assert_allclose(other.losses, one.losses, rtol=relative)
+    np.testing.assert_allclose(other.norms, one.norms, rtol=relative)
+    assert other.tokens_seen == one.tokens_seen
+    for mine, theirs in zip(one.by_corpus, other.by_corpus, strict=True):
+        assert mine.keys() == theirs.keys()
+        np.testing.assert_allclose(list(theirs.values()), list(mine.values()), rtol=relative)
+    for name, parameter in one.parameters.items():
+        # AdamW turns rounding noise of gradients that are zero in theory (key biases) into updates.
+        torch.testing.assert_close(
+            other.parameters[name], parameter, rtol=1e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -1,0 +1,70 @@
+"""C1, C3, C4: the curve is a function of the config, not of the topology."""
+
+import functools
+
+import pytest
+import torch
+from parity.curves import Curve, Topology, assert_equal_curves, train
+
+from ringshard.config.schema.parallelism import ActivationCheckpoint, Parallelism
+
+ONE = Topology()
+FSDP2 = Topology(world=2)
+HSDP = Topology(world=4, parallelism=Parallelism(dp_replicate=2, dp_shard=2))
+ACCUMULATED = Topology(micro_batch=4)
+
+
+@functools.cache
+def reference(model: str = "llama") -> Curve:
+    return train(ONE, model)
+
+
+def test_the_reference_learns_enough_to_show_wrong_gradients() -> None:
+    losses = reference().losses
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(FSDP2, id="fsdp-2"),
+        pytest.param(Topology(world=4), id="fsdp-4"),
+        pytest.param(HSDP, id="hsdp-2x2"),
+        pytest.param(Topology(2, Parallelism(dp_replicate=2, dp_shard=1)), id="replicas-2"),
+        pytest.param(ACCUMULATED, id="accumulation-4"),
+        pytest.param(Topology(micro_batch=1), id="micro-batch-1"),
+        pytest.param(Topology(micro_batch=16), id="no-accumulation"),
+        pytest.param(Topology(2, micro_batch=2), id="fsdp-2-accumulation-4"),
+        pytest.param(
+            Topology(4, Parallelism(dp_replicate=2, dp_shard=2), 1), id="hsdp-2x2-accumulation-4"
+        ),
+        pytest.param(Topology(2, Parallelism(reshard_after_forward=False)), id="fsdp-2-keep-weights"),
+        pytest.param(
+            Topology(2, Parallelism(activation_checkpoint=ActivationCheckpoint.block)),
+            id="fsdp-2-recompute",
+        ),
+    ],
+)
+def test_another_topology_changes_the_curve(topology: Topology) -> None:
+    assert_equal_curves(reference(), train(topology))
+
+
+@pytest.mark.parametrize("model", ["gpt2", "qwen3_tied"])
+@pytest.mark.parametrize("topology", [FSDP2, HSDP], ids=["fsdp-2", "hsdp-2x2"])
+def test_another_topology_changes_the_curve_of_a_tied_model(model: str, topology: Topology) -> None:
+    assert_equal_curves(reference(model), train(topology, model))
+
+
+@pytest.mark.parametrize("topology", [ONE, FSDP2, HSDP], ids=["one", "fsdp-2", "hsdp-2x2"])
+def test_the_same_topology_twice_is_not_bitwise(topology: Topology) -> None:
+    first, second = train(topology), train(topology)
+    assert first.losses == second.losses
+    assert first.norms == second.norms
+    assert all(torch.equal(second.parameters[n], p) for n, p in first.parameters.items())
+
+
+@pytest.mark.parametrize("topology", [ONE, FSDP2], ids=["one", "fsdp-2"])
+def test_a_token_budget_trains_on_more_or_fewer_tokens_than_promised(topology: Topology) -> None:
+    curve = train(topology, tokens=1777)
+    assert curve.tokens_seen == 1777
+    assert_equal_curves(train(ACCUMULATED, tokens=1777), curve)
