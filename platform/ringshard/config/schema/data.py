@@ -55,6 +55,8 @@ class Tokenizer:
     """directory only: a folder with a tokenizer.json, or a transformers tokenizer."""
     vocab_size: int | None = None
     """bpe only: number of token ids to train [tokens]."""
+    end_token: str | None = None
+    """directory only: the token put after each document (default: the folder's eos_token)."""
 
 
 @dataclass
@@ -66,21 +68,21 @@ class Corpus:
     weight: float = 1.0
     """Share of this corpus among the rows, relative to the other corpora."""
     path: str | None = None
-    """text_files: file, folder or glob; hf_dataset: name or folder; custom: free."""
+    """text_files: file, folder or glob; hf_dataset: name or folder."""
     name: str | None = None
     """hf_dataset: configuration name; custom: the registered name."""
     subset: str | None = None
-    """hf_dataset: the split to read."""
+    """hf_dataset: the split to read (default: train)."""
     document: DocumentUnit = DocumentUnit.file
     """text_files, plain text: what one document is."""
     separator: str | None = None
     """document=separator only: the string between two documents."""
     text_field: str | None = None
-    """jsonl, parquet, hf_dataset: the field that holds the text (default: text)."""
+    """Records (jsonl, parquet, hf_dataset, custom): the field that holds the text (default: text)."""
     prompt_field: str | None = None
-    """jsonl, parquet, hf_dataset: a field put before the text whose tokens are read but not learned."""
+    """Records: a field put before the text whose tokens are read but not learned."""
     messages_field: str | None = None
-    """jsonl, parquet, hf_dataset: a list of {role, content}; only the assistant's tokens are learned."""
+    """Records: a list of {role, content}; only the assistant's tokens are learned."""
     args: dict[str, Any] = field(default_factory=dict)
     """custom only: arguments of the registered corpus."""
 

@@ -1,0 +1,134 @@
+"""Prepared data as rows: row k of a split, for any k, with no state in between."""
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringshard.config.schema.data import Packing
+from ringshard.data import mixture, packing, tokenizer
+from ringshard.data.order import keyed, permute
+from ringshard.data.store import Store
+from ringshard.errors import ConfigError
+
+
+class Rows(NamedTuple):
+    """B rows of S + 1 tokens: inputs tokens[:, :-1], targets tokens[:, 1:]."""
+
+    tokens: NDArray[np.int64]
+    """(B, S + 1)"""
+    learned: NDArray[np.bool_]
+    """(B, S): whether target tokens[b, s + 1] counts."""
+    corpus: NDArray[np.int64]
+    """(B,): position of the row's corpus in `Dataset.corpora`."""
+
+
+class Dataset:
+    """The rows of one split ("train" or "validation").
+
+    Row k is a pure function of (digest, seq_len, packing, seed, k). Training goes on for ever: each
+    corpus is permuted anew each time it has been read whole. Validation is read once, in one order.
+    """
+
+    def __init__(self, prepared: Path, split: str, seed: int) -> None:
+        """Raises ConfigError if the prepared data are gone or damaged."""
+        self._folder, self._split, self._seed = prepared, split, seed
+        self._metadata = _metadata(prepared)
+        self.digest: str = self._metadata["digest"]
+        self.vocab_size: int = self._metadata["vocab_size"]
+        self.seq_len: int = self._metadata["seq_len"]
+        self.bigram_entropy: float | None = self._metadata["bigram_entropy"]
+        self.corpora: list[str] = list(self._metadata["corpora"])
+        self._parts = [self._part(name) for name in self.corpora]
+        self._rows = np.array([part.rows for part in self._parts])
+        self.rows = int(self._rows.sum())
+        """Rows of the split; as many rows of a mixture are one epoch."""
+        weights = {name: about["weight"] for name, about in self._metadata["corpora"].items()}
+        self._shares = mixture.shares(weights)
+
+    def _part(self, name: str) -> "_Part":
+        about = self._metadata["corpora"][name]
+        store = Store((self._folder / about["store"]).resolve())
+        index = np.load(self._folder / f"{name}-{self._split}.npy", mmap_mode="r")
+        layout = packing.layout(index, Packing[self._metadata["packing"]], self.seq_len)
+        return _Part(store, layout)
+
+    def read(self, first: int, last: int) -> Rows:
+        """Rows first … last - 1; validation has `rows` of them, training any number."""
+        row = np.arange(first, last)
+        corpus, place = self._place(row)
+        pad = self._metadata["end"] or 0
+        tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
+        learned = np.zeros(tokens.shape, dtype=np.bool_)
+        for number, (part, at) in enumerate(zip(corpus, place, strict=True)):
+            self._parts[part].fill(int(at), tokens[number], learned[number])
+        return Rows(tokens, learned[:, 1:], corpus)
+
+    def _place(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The corpus of each row, and the row's number in it."""
+        if self._split == "validation":
+            return self._validation_place(row)
+        corpus, count = mixture.assign(row, self._shares)
+        epoch, position = np.divmod(count, self._rows[corpus])
+        key = keyed(self._seed, corpus, epoch)
+        for part, size in enumerate(self._rows):
+            mine = corpus == part
+            position[mine] = permute(position[mine], int(size), key[mine])
+        return corpus, position
+
+    def _validation_place(
+        self, row: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """One fixed permutation of all corpora together: the first rows are a fair sample."""
+        if len(row) and row[-1] >= self.rows:
+            raise IndexError(f"row {row[-1]} of {self.rows} rows for validation")
+        place = permute(row, self.rows, keyed(0))
+        ends = np.cumsum(self._rows)
+        corpus = np.searchsorted(ends, place, side="right")
+        return corpus, place - (ends - self._rows)[corpus]
+
+    @cached_property
+    def _tokenizer(self) -> tokenizer.Tokenizer:
+        return tokenizer.load((self._folder / self._metadata["tokenizer"]).resolve())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without an end of document."""
+        return [int(number) for number in self._tokenizer.encode([text], [False])[0]]
+
+    def decode(self, ids: Iterator[int] | list[int]) -> str:
+        """Text of token ids."""
+        return self._tokenizer.decode(list(ids))
+
+
+class _Part(NamedTuple):
+    """One corpus of a split."""
+
+    store: Store
+    layout: packing.Layout
+
+    @property
+    def rows(self) -> int:
+        return self.layout.rows
+
+    def fill(self, row: int, tokens: NDArray[np.int64], learned: NDArray[np.bool_]) -> None:
+        """Copy a row; what it does not fill stays as it is: padding that is not learned."""
+        at = 0
+        for piece in self.layout.slices(row):
+            to = slice(at, at + piece.stop - piece.start)
+            tokens[to] = self.store.tokens[piece]
+            learned[to] = True if self.store.learned is None else self.store.learned[piece]
+            at = to.stop
+
+
+def _metadata(prepared: Path) -> dict[str, Any]:
+    file = prepared / "metadata.json"
+    if not file.is_file():
+        raise ConfigError(
+            f"data.prepared={prepared} is gone: prepare the data again (jobs/prepare.py)"
+        )
+    metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return metadata

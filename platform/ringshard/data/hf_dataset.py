@@ -1,0 +1,40 @@
+"""Data sets of the `datasets` library, from its hub or a folder, streamed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ringshard.config.schema.data import Corpus
+from ringshard.data import files
+from ringshard.data.records import Record
+from ringshard.errors import ConfigError
+
+Read = Callable[[], Iterator[tuple[str, Record]]]
+
+
+def opened(corpus: Corpus, key: str) -> tuple[Read, Callable[[], Any]]:
+    """How to read the examples, and what changes with them (the hub's commit, a folder's files)."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError(
+            f"{key}.kind=hf_dataset needs the datasets package: pip install 'ringshard[datasets]'"
+        ) from error
+    subset = corpus.subset or "train"
+    try:
+        builder = datasets.load_dataset_builder(corpus.path, corpus.name)
+        stream = datasets.load_dataset(corpus.path, corpus.name, split=subset, streaming=True)
+    except Exception as error:  # whatever datasets and its network libraries raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{key}.path={corpus.path} could not be opened: {reason}") from error
+
+    def read() -> Iterator[tuple[str, Record]]:
+        for number, example in enumerate(stream):
+            yield f"example {number} of {corpus.path}", example
+
+    def fingerprint() -> Any:
+        folder = Path(str(corpus.path))
+        local = files.fingerprint(files.found(str(folder), f"{key}.path"))
+        return local if folder.is_dir() else [builder.hash, builder.config_id, subset]
+
+    return read, fingerprint
