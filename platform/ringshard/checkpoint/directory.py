@@ -1,0 +1,81 @@
+"""The folder of a run's checkpoints: what is committed, how a new one gets there, how old ones go.
+
+A checkpoint is written to `.tmp-…` and renamed to `step-00001000`: the rename is the commit. So
+what a killed save leaves behind is never listed, and what is listed is never written to again.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from ringshard.checkpoint.state import TRAIN_STATE, TrainState
+
+METADATA = ".metadata"
+"""Written last by torch.distributed.checkpoint."""
+
+
+def committed(root: Path) -> list[Path]:
+    """The complete checkpoints in `root`, oldest first; none where there is no such folder."""
+    folders = root.iterdir() if root.is_dir() else ()
+    return sorted(f for f in folders if re.fullmatch(r"step-\d{8}", f.name) and is_complete(f))
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Whether the folder has both files that only a finished save leaves."""
+    return all((checkpoint / name).is_file() for name in (TRAIN_STATE, METADATA))
+
+
+def of_step(root: Path, step: int) -> Path:
+    """Where the checkpoint after `step` steps lies."""
+    return root / f"step-{step:08d}"
+
+
+def begin(root: Path, step: int) -> Path | None:
+    """A new folder to write the checkpoint to, or None where that step is committed already."""
+    if is_complete(of_step(root, step)):
+        return None
+    unfinished = root / f".tmp-{of_step(root, step).name}-{uuid4().hex}"
+    unfinished.mkdir(parents=True)
+    return unfinished
+
+
+def commit(unfinished: Path, state: TrainState, keep: int) -> Path:
+    """Makes the folder a checkpoint that survives a loss of power; then old ones go.
+
+    keep: number of checkpoints that stay, this one included; 0: all.
+    """
+    root, target = unfinished.parent, of_step(unfinished.parent, state.step)
+    state.write(unfinished)
+    # torch syncs .metadata before its buffer is flushed, and never the folder.
+    for path in (unfinished / TRAIN_STATE, unfinished / METADATA, unfinished):
+        _sync(path)
+    if target.exists():  # not complete, or `begin` would have seen it
+        _discard(target)
+    unfinished.rename(target)
+    _sync(root)
+    _clean(root, target, keep)
+    return target
+
+
+def _clean(root: Path, newest: Path, keep: int) -> None:
+    """Removes what exceeds `keep`, and what killed saves and removals have left."""
+    for checkpoint in committed(root)[:-keep] if keep else ():
+        if checkpoint != newest:
+            _discard(checkpoint)
+    for leftover in (*root.glob(".trash-*"), *root.glob(".tmp-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _discard(checkpoint: Path) -> None:
+    """Takes a checkpoint off the list at once; `_clean` removes its files."""
+    checkpoint.rename(checkpoint.parent / f".trash-{checkpoint.name}-{uuid4().hex}")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,79 @@
+"""What a checkpoint holds: tensors by name, and the position of the run."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.optim import Optimizer
+
+from ringshard.errors import ConfigError
+from ringshard.model.names import canonical
+
+TRAIN_STATE = "train_state.json"
+MODEL = "model."
+OPTIMIZER = "optimizer."
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Position of a run between two steps; with it any rank knows the rest of the data."""
+
+    step: int
+    """Optimizer steps done."""
+    tokens_seen: int
+    """Target tokens trained on, over all ranks."""
+    rows_read: int
+    """Rows of the data order used up, over all ranks."""
+
+    def write(self, checkpoint: Path) -> None:
+        """Stores it in the folder `checkpoint`."""
+        (checkpoint / TRAIN_STATE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> "TrainState":
+        """What `write` stored in the folder `checkpoint`."""
+        return cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+
+
+def tensors(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
+    """The tensors themselves, not copies, by names that do not depend on wrappers or sharding.
+
+    A tied weight has one name. torch's get_optimizer_state_dict is not used: on an optimizer
+    without state it makes a step to get one (pytorch#164929), and it keeps Python objects.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # after an evaluation the full weights are in place of the shards
+    found = {MODEL + name: tensor for name, tensor in _model_tensors(model).items()}
+    if optimizer is not None:
+        found |= {OPTIMIZER + name: t for name, t in _optimizer_tensors(model, optimizer).items()}
+    return found
+
+
+def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers."""
+    unique: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        unique.setdefault(id(tensor), (canonical(name), tensor))
+    return dict(unique.values())
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """State by parameter name and key; hyperparameters are the config's and are not stored."""
+    names: dict[Tensor, str] = {
+        parameter: canonical(name) for name, parameter in model.named_parameters()
+    }
+    found = {
+        f"{names[parameter]}.{key}": value
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+    for name, value in found.items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(
+                f"{type(optimizer).__name__} keeps {name} as a {type(value).__name__}, and a "
+                "checkpoint holds tensors only: make it one (0-dim for a number)"
+            )
+    return found

@@ -1,0 +1,229 @@
+"""Saved and loaded: the same numbers on any number of ranks, the same training with or without."""
+
+import os
+import pickle
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from checkpoint.network import Network, Run
+from ranks import run_ranks
+
+from ringshard import checkpoint
+from ringshard.checkpoint import TrainState
+from ringshard.errors import ConfigError
+
+
+def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def names(root: Path) -> list[str]:
+    return sorted(entry.name for entry in root.iterdir())
+
+
+def trained_and_saved(root: Path, steps: int = 3, keep: int = 0) -> dict[str, Any]:
+    run = Run().train(steps)
+    run.save(root, keep)
+    return run.contents()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint that two ranks wrote after three steps, and what it must hold."""
+    root = tmp_path_factory.mktemp("saved")
+    contents = run_ranks(2, trained_and_saved, root)[0]
+    return root / "step-00000003", contents
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_another_number_of_ranks_loads_the_same_bits(saved: Any, world_size: int) -> None:
+    path, contents = saved
+    for loaded in run_ranks(world_size, lambda: Run(seed=9).load(path).contents()):
+        assert_same(loaded, contents)
+
+
+def test_a_single_process_without_group_loads_and_saves(saved: Any, tmp_path: Path) -> None:
+    path, contents = saved
+    run = Run(seed=9, sharded=False).load(path)
+    assert_same(run.contents(), contents)
+    again = Run(seed=8, sharded=False).load(run.save(tmp_path))
+    assert again.step == 3
+    assert_same(again.contents(), contents)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_resumed_is_uninterrupted(tmp_path: Path, world_size: int) -> None:
+    run_ranks(world_size, trained_and_saved, tmp_path)
+    path = checkpoint.latest(tmp_path)
+    assert path is not None
+    resumed = run_ranks(world_size, lambda: Run(seed=9).load(path).train(3).contents())
+    assert_same(resumed[0], run_ranks(world_size, lambda: Run().train(6).contents())[0])
+
+
+def test_saving_changes_nothing_at_any_step_and_after_evaluation(tmp_path: Path) -> None:
+    def interrupted() -> dict[str, Any]:
+        run = Run()
+        run.save(tmp_path)
+        run.train(1).evaluate()
+        run.save(tmp_path)
+        run.save(tmp_path)
+        return run.train(3).contents()
+
+    assert_same(run_ranks(2, interrupted)[0], run_ranks(2, lambda: Run().train(4).contents())[0])
+
+
+def test_evaluation_before_a_load_does_no_harm(saved: Any) -> None:
+    def after_evaluation() -> dict[str, Any]:
+        run = Run(seed=9)
+        run.evaluate()
+        return run.load(saved[0]).contents()
+
+    assert_same(run_ranks(2, after_evaluation)[1], saved[1])
+
+
+def test_an_optimizer_without_state_is_saved_without_a_step_and_filled_by_a_load(
+    saved: Any, tmp_path: Path
+) -> None:
+    def stateless(seed: int) -> Run:
+        run = Run(seed, sharded=False)
+        run.optimizer = torch.optim.AdamW(run.model.parameters(), lr=1e-2)
+        return run
+
+    def save_then_load() -> tuple[bool, dict[str, Any]]:
+        run = stateless(9)
+        stateless(8).load(run.save(tmp_path))
+        return bool(run.optimizer.state), run.load(saved[0]).contents()
+
+    has_state, contents = run_ranks(1, save_then_load)[0]
+    assert not has_state
+    assert_same(contents, saved[1])
+
+
+def test_weights_alone_are_loaded_without_optimizer(saved: Any) -> None:
+    model = Network()
+    state = checkpoint.load(saved[0], model, None, None)
+    assert state == TrainState(step=3, tokens_seen=96, rows_read=3)
+    expected = saved[1]["model.embedding.weight"]
+    np.testing.assert_array_equal(model.head.weight.detach().numpy(), expected)
+
+
+def test_a_rank_killed_while_it_writes_leaves_nothing_listed(tmp_path: Path) -> None:
+    def dies(victim: int) -> None:
+        run = Run().train(2)
+        run.save(tmp_path)
+        run.train(1)
+        if torch.distributed.get_rank() == victim:
+            # The shard's bytes are on their way, and its file is not yet synced.
+            os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        run.save(tmp_path)
+
+    for victim in (0, 1):
+        with pytest.raises(RuntimeError, match="rank"):
+            run_ranks(2, dies, victim)
+        assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000002"]
+        assert any(name.startswith(".tmp-step-00000003") for name in names(tmp_path))
+    run_ranks(2, trained_and_saved, tmp_path, 3)
+    assert names(tmp_path) == ["step-00000002", "step-00000003"]
+
+
+def test_a_committed_step_is_never_written_again(saved: Any) -> None:
+    before = {p.name: p.stat().st_mtime_ns for p in saved[0].iterdir()}
+    other = run_ranks(2, lambda: Run(seed=5).train(3).save(saved[0].parent))
+    assert other == [saved[0]] * 2
+    assert {p.name: p.stat().st_mtime_ns for p in saved[0].iterdir()} == before
+
+
+def test_an_incomplete_folder_of_that_name_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "step-00000000").mkdir()
+    assert checkpoint.latest(tmp_path) is None
+    Run(sharded=False).save(tmp_path)
+    assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000000"]
+
+
+def test_only_the_newest_are_kept_and_never_the_one_just_saved_removed(tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    for run.step in (1, 2, 30):
+        run.save(tmp_path, keep=2)
+    assert names(tmp_path) == ["step-00000002", "step-00000030"]
+    run.step = 1  # a run that was taken back
+    run.save(tmp_path, keep=1)
+    assert names(tmp_path) == ["step-00000001", "step-00000030"]
+
+
+def test_the_newest_is_told_by_its_step_and_other_names_are_not_looked_at(tmp_path: Path) -> None:
+    assert checkpoint.latest(tmp_path / "absent") is None
+    run = Run(sharded=False)
+    for run.step in (9, 10):
+        path = run.save(tmp_path)
+    for other in ("step-000000110", "step-00000099.bak", "xstep-00000099"):
+        (tmp_path / other).symlink_to(path)
+    assert checkpoint.latest(tmp_path) == path
+
+
+def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> None:
+    class Other(Network):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks[0][0] = torch.nn.Linear(8, 9)
+            self.temperature = torch.nn.Parameter(torch.full((1,), 7.0, dtype=torch.float64))
+            self.extra = torch.nn.Parameter(torch.zeros(2))
+            del self.forwards
+
+    model = Other()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(ConfigError) as error:
+        checkpoint.load(saved[0], model, None, None)
+    for part in (
+        "missing there: model.extra",
+        "unknown here: model.forwards",
+        "model.blocks.0.0.weight is (8, 8) there, (9, 8) here",
+        "model.temperature is torch.float32 there, torch.float64 here",
+    ):
+        assert part in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: (path / "__1_0.distcp").unlink(), "__1_0.distcp is missing"),
+        (lambda path: os.truncate(path / "__0_0.distcp", 1000), "__0_0.distcp is cut short"),
+        (lambda path: (path / ".metadata").unlink(), "no .metadata that can be read"),
+        (lambda path: os.truncate(path / ".metadata", 100), "no .metadata that can be read"),
+        (lambda path: os.truncate(path / ".metadata", 0), "no .metadata that can be read"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, damage: Any, message: str) -> None:
+    run_ranks(2, trained_and_saved, tmp_path)
+    path = tmp_path / "step-00000003"
+    damage(path)
+    with pytest.raises(ConfigError, match=message):
+        Run(sharded=False).load(path)
+
+
+class _Malice:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("/tmp/ringshard-was-here",)
+
+
+def test_a_metadata_file_cannot_run_code(tmp_path: Path) -> None:
+    path = Run(sharded=False).save(tmp_path)
+    (path / ".metadata").write_bytes(pickle.dumps(_Malice()))
+    with pytest.raises(ConfigError, match=r"posix\.mkdir"):
+        Run(sharded=False).load(path)
+    assert not Path("/tmp/ringshard-was-here").exists()
+
+
+def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    run.optimizer.state[run.model.temperature]["step"] = 3
+    with pytest.raises(ConfigError, match=r"AdamW keeps temperature\.step as a int"):
+        run.save(tmp_path)
+    assert checkpoint.latest(tmp_path) is None
