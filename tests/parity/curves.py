@@ -178,7 +178,13 @@ def assert_equal_curves(one: Curve, other: Curve, relative: float = 1e-5) -> Non
         assert mine.keys() == theirs.keys()
         np.testing.assert_allclose(list(theirs.values()), list(mine.values()), rtol=relative)
     for name, parameter in one.parameters.items():
-        # AdamW turns rounding noise of gradients that are zero in theory (key biases) into updates.
+        # A key bias has gradient 0 in theory (softmax does not see it), and AdamW makes full
+        # steps of what rounding leaves of that.
+        tolerance = 2e-3 if name.endswith("c_attn.bias") else 2e-5
         torch.testing.assert_close(
-            other.parameters[name], parameter, rtol=1e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}"
+            other.parameters[name],
+            parameter,
+            rtol=1e-4,
+            atol=tolerance,
+            msg=lambda m, n=name: f"{n}: {m}",
         )

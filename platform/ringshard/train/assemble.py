@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from ringshard import checkpoint, optim, registry
@@ -124,12 +123,10 @@ def check_head(model: PreTrainedModel, mesh: Mesh) -> None:
 
 
 def _state(root: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, mesh: Mesh) -> TrainState:
-    newest = checkpoint.latest(root) if mesh.is_first else None
-    chosen = [newest]
-    dist.broadcast_object_list(chosen, src=0, group=mesh.host)
-    if chosen[0] is None:
+    newest = checkpoint.latest(root, mesh.host)
+    if newest is None:
         return TrainState(step=0, tokens_seen=0, rows_read=0)
-    return checkpoint.load(chosen[0], model, optimizer, mesh.host)
+    return checkpoint.load(newest, model, optimizer, mesh.host)
 
 
 def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh) -> Batches:

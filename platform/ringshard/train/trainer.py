@@ -86,10 +86,10 @@ class Trainer:
         )
         grad_norm = clip_gradients(self.model, train.grad_clip)
         update(self.optimizer, lr, grad_norm)
-        state.step += 1
-        state.tokens_seen += targets
-        state.rows_read += self.length.global_batch
-        facts = {"train/lr": lr, "train/targets": targets, "train/tokens": state.tokens_seen}
+        self.state = TrainState(
+            state.step + 1, state.tokens_seen + targets, state.rows_read + self.length.global_batch
+        )
+        facts = {"train/lr": lr, "train/targets": targets, "train/tokens": self.state.tokens_seen}
         self.recorder.add(facts, loss, grad_norm)
 
     def lr(self) -> float:
