@@ -1,0 +1,56 @@
+"""Lines of a spool, gathered into requests of bounded size."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ringshard.tracking.names import clean
+from ringshard.tracking.spool import Record, SpoolFile, read_spool
+
+
+class Point(NamedTuple):
+    """One value of one metric, exactly as it is sent: equal points are one row in MLflow."""
+
+    key: str
+    value: float
+    time_ms: int
+    step: int
+
+
+@dataclass
+class Batch:
+    """Whole lines of a spool that travel together."""
+
+    offset: int
+    """Where they end [bytes]."""
+    points: list[Point] = field(default_factory=list)
+    dropped: int = 0
+    """Lines refused by the disk from the spool's start on."""
+    damaged: int = 0
+    """Lines among these with a wrong checksum."""
+
+
+def batches(spool: SpoolFile, offset: int, size: int) -> Iterator[Batch]:
+    """What a spool holds from a byte offset on, at most `size` points a batch or else one line."""
+    batch = Batch(offset)
+    for record, end in read_spool(spool.path, offset):
+        points = _points(spool, record) if record else []
+        if batch.points and len(batch.points) + len(points) > size:
+            yield batch
+            batch = Batch(batch.offset)
+        batch.points += points
+        batch.offset = end
+        batch.dropped = max(batch.dropped, record.dropped if record else 0)
+        batch.damaged += record is None
+    if batch.offset > offset:
+        yield batch
+
+
+def _points(spool: SpoolFile, record: Record) -> list[Point]:
+    """The new points of a line; infinity goes as NaN (MLflow keeps 1.8e308, which ruins plots)."""
+    time_ms = round(record.time * 1000)
+    return [
+        Point(clean(key), value if math.isfinite(value) else math.nan, time_ms, record.step)
+        for key, value in spool.fresh(record).items()
+    ]

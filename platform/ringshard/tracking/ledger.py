@@ -1,0 +1,59 @@
+"""What of a run has reached MLflow: `track/shipped.json`, written once MLflow has answered."""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from ringshard.tracking.batches import Batch
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Progress of shipping one run to one target; another target starts from nothing."""
+
+    target: str
+    """Address and experiment."""
+    run_id: str | None = None
+    """The MLflow run."""
+    described: list[int] = field(default_factory=list)
+    """Attempts whose parameters and files have arrived."""
+    ended: int = 0
+    """The attempt whose end has been told; 0: none."""
+    offsets: dict[str, int] = field(default_factory=dict)
+    """Spool name -> what has arrived [bytes]."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Spool name -> lines that the disk refused."""
+    damaged: dict[str, int] = field(default_factory=dict)
+    """Spool name -> lines with a wrong checksum."""
+
+    @property
+    def lost(self) -> int:
+        """Lines that can never arrive."""
+        return sum(self.dropped.values()) + sum(self.damaged.values())
+
+    def after(self, spool: str, batch: Batch) -> "Ledger":
+        """The ledger once a batch of a spool has arrived."""
+        dropped = max(self.dropped.get(spool, 0), batch.dropped)
+        damaged = self.damaged.get(spool, 0) + batch.damaged
+        return replace(
+            self,
+            offsets=self.offsets | {spool: batch.offset},
+            dropped=self.dropped | {spool: dropped},
+            damaged=self.damaged | {spool: damaged},
+        )
+
+    @classmethod
+    def read(cls, path: Path, target: str) -> "Ledger":
+        """The ledger of a target; an empty one if there is none (then all is sent again)."""
+        try:
+            ledger = cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (FileNotFoundError, TypeError, ValueError):
+            return cls(target)
+        return ledger if ledger.target == target else cls(target)
+
+    def write(self, path: Path) -> None:
+        """Replace the file in one step."""
+        path.parent.mkdir(exist_ok=True)
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        fresh.replace(path)

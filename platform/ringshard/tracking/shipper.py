@@ -1,0 +1,189 @@
+"""Brings a run's spools to MLflow, exactly once, beside the training and never in its way.
+
+`python -m ringshard.tracking.shipper RUN_DIR ATTEMPT` follows an attempt until its exit.json is
+there and all has arrived. It may be killed at any time: a row that is sent again is identical, so
+MLflow keeps one, and what has been acknowledged stands in `track/shipped.json`. What is left
+behind is sent by `ringshard track sync`.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ringshard.config.schema.reader import read_job
+from ringshard.errors import ConfigError
+from ringshard.tracking import names
+from ringshard.tracking.batches import batches
+from ringshard.tracking.ledger import Ledger
+from ringshard.tracking.remote import RemoteRun
+from ringshard.tracking.spool import SpoolFile, spools
+
+_BATCH = 1000
+"""Most points that MLflow takes in a request."""
+_POLL_S = 2.0
+_LONGEST_WAIT_S = 60.0
+_STATUS = {"done": "FINISHED", "killed": "KILLED", "failed": "FAILED"}
+"""exit.json's outcome -> status in MLflow."""
+
+
+class Shipper:
+    """One run directory on its way to one MLflow experiment."""
+
+    def __init__(self, run_dir: Path, attempt: int, uri: str, experiment: str) -> None:
+        """`attempt` is the newest one: its exit.json decides the status."""
+        self._run_dir, self._attempt = run_dir, attempt
+        self._target = (uri, experiment)
+        self._noted = run_dir / "track" / "shipped.json"
+        self._ledger = Ledger.read(self._noted, " ".join(self._target))
+        self._remote: RemoteRun | None = None
+        self._spools: list[SpoolFile] = []
+
+    @property
+    def exit_file(self) -> Path:
+        """Appears when the attempt is over, written after the last point."""
+        return self._folder(self._attempt) / "exit.json"
+
+    def _folder(self, attempt: int) -> Path:
+        return self._run_dir / "attempts" / str(attempt)
+
+    def ship(self) -> bool:
+        """Send all that is there; True if the attempt is over and MLflow knows it.
+
+        Raises what the MLflow client raises; what was acknowledged before that is not sent again.
+        """
+        is_over = self.exit_file.exists()  # asked first: no point is written after it
+        remote = self._open()
+        for attempt in range(1, self._attempt + 1):
+            self._describe(remote, attempt)
+        for spool in self._history():
+            self._drain(remote, spool)
+        if is_over and self._ledger.ended < self._attempt:
+            outcome = json.loads(self.exit_file.read_text(encoding="utf-8"))["outcome"]
+            remote.end(_STATUS[outcome], self.exit_file)
+            self._note(replace(self._ledger, ended=self._attempt))
+        return is_over
+
+    def _open(self) -> RemoteRun:
+        if self._remote is None:
+            remote = RemoteRun(*self._target, self._run_dir, self._ledger.run_id)
+            if remote.run_id != self._ledger.run_id:
+                self._note(Ledger(self._ledger.target, remote.run_id))
+            if self._ledger.ended < self._attempt:
+                remote.reopen()
+            self._remote = remote
+        return self._remote
+
+    def _describe(self, remote: RemoteRun, attempt: int) -> None:
+        files = [self._folder(attempt) / name for name in ("job.yaml", "overrides.txt")]
+        if attempt in self._ledger.described or not files[0].exists():
+            return
+        overrides = files[1].read_text(encoding="utf-8").splitlines()
+        remote.describe(attempt, names.parameters(read_job(files[0]), overrides), files)
+        self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
+
+    def _history(self) -> list[SpoolFile]:
+        listed = set((self._run_dir / "track").glob("spool-*.jsonl"))
+        if listed != {spool.path for spool in self._spools}:
+            self._spools = spools(self._run_dir)
+        return self._spools
+
+    def _drain(self, remote: RemoteRun, spool: SpoolFile) -> None:
+        name = spool.path.name
+        for batch in batches(spool, self._ledger.offsets.get(name, 0), _BATCH):
+            arrived = self._ledger.after(name, batch)
+            remote.log(batch.points, arrived.lost)
+            self._note(arrived)
+
+    def _note(self, ledger: Ledger) -> None:
+        """Write down what MLflow has just acknowledged."""
+        self._ledger = ledger
+        ledger.write(self._noted)
+
+
+def follow(shipper: Shipper) -> None:
+    """Ship until the attempt is over, however long the server is away; leave if the parent dies."""
+    parent, failures = os.getppid(), 0
+    while True:
+        is_over = shipper.exit_file.exists()
+        try:
+            if shipper.ship():
+                return
+            failures = 0
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever it is, training goes on and the spool keeps all
+            failures += 1
+            _report(error, failures)
+        if os.getppid() != parent:
+            return
+        if _pause(_wait_s(failures), shipper.exit_file if not is_over else None):
+            failures = 0
+
+
+def _wait_s(failures: int) -> float:
+    jitter = random.uniform(0.5, 1)  # many runs must not come back at the same moment
+    return jitter * min(_POLL_S * 2.0**failures, _LONGEST_WAIT_S)
+
+
+def _pause(seconds: float, exit_file: Path | None) -> bool:
+    """Wait; True at once when the exit file appears."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if exit_file and exit_file.exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _report(error: Exception, failures: int) -> None:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    print(f"tracking: attempt {failures} to reach MLflow failed: {reason}", file=sys.stderr)
+
+
+def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> bool:
+    """Ship once; True if the newest attempt is over. ConfigError where it can't be done now."""
+    try:
+        with _lock(run_dir, timeout_s=0):
+            return Shipper(run_dir, attempt, uri, experiment).ship()
+    except Timeout as error:
+        raise ConfigError(f"{run_dir} is being shipped right now: wait until it ends") from error
+    except ConfigError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{run_dir} could not be shipped to {uri} ({reason}): try later"
+        ) from error
+
+
+def _lock(run_dir: Path, timeout_s: float) -> FileLock:
+    """Held while shipping: MLflow has no unique tags, so two shippers could make two runs."""
+    return FileLock(run_dir / "track" / "lock", timeout=timeout_s)
+
+
+def main() -> int:
+    """Follow the attempt named on the command line; SIGTERM ends it at once, Ctrl-C does not."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(10)
+    run_dir, attempt = Path(sys.argv[1]), int(sys.argv[2])
+    tracking = read_job(run_dir / "attempts" / str(attempt) / "job.yaml").tracking
+    try:
+        with _lock(run_dir, timeout_s=-1):
+            follow(Shipper(run_dir, attempt, tracking.uri, tracking.experiment))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

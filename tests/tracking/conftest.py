@@ -1,0 +1,69 @@
+"""Run directories as the launcher makes them, and one MLflow database for all tests."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.reader import plain
+from ringshard.tracking import store
+from ringshard.tracking.spool import Spool
+
+
+class RunFolder:
+    """A run directory that a test fills."""
+
+    def __init__(self, path: Path, uri: str) -> None:
+        self.path, self.job = path, Job()
+        self.job.tracking.uri = uri
+        self.job.optimizer.name = "adamw"
+        path.mkdir(parents=True)
+        about = {
+            "name": "tiny",
+            "signature": "0" * 12,
+            "sweep": None,
+            "created": "2026-01-02T03:04",
+        }
+        (path / "run.json").write_text(json.dumps(about))
+
+    def attempt(self, number: int, overrides: str = "optimizer.lr=0.001\n") -> Path:
+        folder = self.path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "job.yaml").write_text(yaml.safe_dump(plain(self.job)))
+        (folder / "overrides.txt").write_text(overrides)
+        return folder
+
+    def train(self, attempt: int, steps: range) -> None:
+        spool = Spool(self.path, attempt)
+        for step in steps:
+            spool.log(step, {"train/loss": 1 / (step + 1), "train/lr": 1e-3})
+        spool.close()
+
+    def end(self, attempt: int, outcome: str) -> None:
+        (self.path / "attempts" / str(attempt) / "exit.json").write_text(
+            json.dumps({"outcome": outcome, "rc": 0})
+        )
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    store.ensure(f"sqlite:///{path}", "ringshard")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, database: Path) -> RunFolder:
+    """A run whose tracking database holds an empty experiment."""
+    shutil.copy(database, tmp_path / "mlflow.db")
+    return RunFolder(tmp_path / "runs" / "tiny-1", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture
+def run_at(tmp_path: Path) -> Callable[[str], RunFolder]:
+    """A run tracked at a given address."""
+    return lambda uri: RunFolder(tmp_path / "runs" / "tiny-1", uri)

@@ -1,0 +1,212 @@
+"""Every spooled point is in MLflow exactly once, whatever dies, and the status is true."""
+
+import json
+import math
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ringshard.errors import ConfigError
+from ringshard.tracking import shipper, store
+from ringshard.tracking.spool import Spool
+
+
+def ship(run: Any, attempt: int = 1) -> bool:
+    tracking = run.job.tracking
+    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship()
+
+
+def start(run: Any, attempt: int = 1) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ringshard.tracking.shipper", str(run.path), str(attempt)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def remote(run: Any) -> Any:
+    """The one run of the experiment."""
+    client = store.connect(run.job.tracking.uri)
+    home = client.get_experiment_by_name("ringshard").experiment_id
+    (found,) = client.search_runs([home])
+    return found
+
+
+def history(run: Any, key: str = "train/loss") -> list[tuple[int, float]]:
+    client = store.connect(run.job.tracking.uri)
+    rows = client.get_metric_history(remote(run).info.run_id, key)
+    return sorted((row.step, row.value) for row in rows)
+
+
+def expected(steps: int) -> list[tuple[int, float]]:
+    return [(step, 1 / (step + 1)) for step in range(steps)]
+
+
+def test_points_parameters_files_and_status_arrive(run: Any) -> None:
+    run.attempt(1, "optimizer.lr=0.002\n+train.hooks.x={}\ntracking.uri=http://me:secret@host\n")
+    run.train(1, range(700))
+    assert ship(run) is False
+    assert remote(run).info.status == "RUNNING"
+    run.end(1, "done")
+    assert ship(run) is True
+    assert history(run) == expected(700)
+    found = remote(run)
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "tiny-1")
+    assert found.data.params["train.hooks.x"] == "{}"
+    assert found.data.params["optimizer.name"] == "adamw"
+    assert not any("secret" in value for value in found.data.params.values())
+    client = store.connect(run.job.tracking.uri)
+    files = client.list_artifacts(found.info.run_id, "attempts/1")
+    assert [file.path for file in files] == ["attempts/1/job.yaml", "attempts/1/overrides.txt"]
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("killed", "KILLED"), ("failed", "FAILED")])
+def test_a_run_without_a_point_still_has_its_true_status(
+    run: Any, outcome: str, status: str
+) -> None:
+    run.attempt(1)
+    run.end(1, outcome)
+    assert ship(run) is True
+    assert remote(run).info.status == status
+
+
+def test_a_resumed_run_is_the_same_run_without_doubled_steps(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(57))
+    run.end(1, "killed")
+    ship(run)
+    run.job.parallelism.dp_shard = 4
+    run.attempt(2)
+    run.train(2, range(50, 80))
+    ship(run, attempt=2)
+    assert remote(run).info.status == "RUNNING"
+    run.end(2, "done")
+    ship(run, attempt=2)
+    assert history(run) == expected(80)
+    found = remote(run)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["parallelism.dp_shard"] == "-1"
+    assert found.data.tags["ringshard.attempt-2.parallelism.dp_shard"] == "4"
+
+
+def test_a_shipper_killed_in_mid_run_leaves_nothing_out_and_nothing_twice(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(1500))
+    first = start(run)
+    ledger = run.path / "track" / "shipped.json"
+    while not (ledger.exists() and json.loads(ledger.read_text())["offsets"]):
+        time.sleep(0.01)
+    run.train(1, range(1500, 1800))
+    first.kill()
+    first.communicate()
+    ledger.write_text(ledger.read_text().replace('"offsets": {', '"offsets_": {'))  # torn
+    second = start(run)
+    run.train(1, range(1800, 2000))
+    run.end(1, "done")
+    assert second.communicate()[1] == ""
+    assert second.returncode == 0
+    assert history(run) == expected(2000)
+    assert remote(run).info.status == "FINISHED"
+
+
+def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    ship(run)
+    store.connect(run.job.tracking.uri).delete_run(remote(run).info.run_id)
+    ship(run)
+    assert history(run) == expected(3)
+
+
+def test_what_is_not_finite_arrives_as_nan_once(run: Any) -> None:
+    run.attempt(1)
+    spool = Spool(run.path, 1)
+    for step, value in enumerate([math.nan, math.inf, -math.inf]):
+        spool.log(step, {"train/loss": value})
+    ship(run)
+    (run.path / "track" / "shipped.json").unlink()
+    ship(run)
+    values = history(run)
+    assert [step for step, _ in values] == [0, 1, 2]
+    assert all(math.isnan(value) for _, value in values)
+
+
+def test_keys_that_mlflow_refuses_are_renamed(run: Any) -> None:
+    run.attempt(1)
+    Spool(run.path, 1).log(0, {"train/loss/my corpus [é]//../x": 1.0, "a" * 300: 2.0})
+    ship(run)
+    assert set(remote(run).data.metrics) == {"train/loss/x", "a" * 250}
+
+
+def test_lost_lines_are_told(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    path = run.path / "track" / "spool-1.0-rank0.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"step":1', b'"step":7'))
+    ship(run)
+    assert remote(run).data.tags["ringshard.incomplete"] == "1 lines lost"
+    assert history(run) == [(0, 1.0), (2, 1 / 3)]
+
+
+@pytest.fixture
+def black_hole() -> Iterator[int]:
+    """The port of a server that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_dead_server_crashes_nothing_and_the_end_is_immediate(
+    run_at: Callable[[str], Any],
+) -> None:
+    run = run_at("http://127.0.0.1:9")
+    run.attempt(1)
+    run.train(1, range(3))
+    process = start(run)
+    assert process.stderr is not None
+    assert "attempt 1 to reach MLflow failed" in process.stderr.readline()
+    assert "attempt 2 to reach MLflow failed" in process.stderr.readline()
+    assert seconds_to_end(process) < 1
+
+
+def test_a_server_that_never_answers_does_not_delay_the_end(
+    run_at: Callable[[str], Any], black_hole: int
+) -> None:
+    run = run_at(f"http://127.0.0.1:{black_hole}")
+    run.attempt(1)
+    process = start(run)
+    assert process.stderr is not None
+    assert "timed out" in process.stderr.readline()
+    assert seconds_to_end(process) < 1
+
+
+def seconds_to_end(process: subprocess.Popen[str]) -> float:
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == -signal.SIGTERM
+    return time.monotonic() - begun
+
+
+def test_points_that_waited_for_a_database_are_synced_later(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(5))
+    run.end(1, "done")
+    tracking = run.job.tracking
+    assert shipper.sync(run.path, 1, tracking.uri, tracking.experiment) is True
+    assert history(run) == expected(5)
+
+
+def test_a_sync_of_what_is_being_shipped_is_refused(run: Any) -> None:
+    run.attempt(1)
+    with shipper._lock(run.path, 0), pytest.raises(ConfigError, match="being shipped right now"):
+        shipper.sync(run.path, 1, run.job.tracking.uri, "ringshard")
+
+
+def test_a_sync_without_its_server_is_told_in_one_sentence(run_at: Callable[[str], Any]) -> None:
+    run = run_at("http://127.0.0.1:9")
+    run.attempt(1)
+    with pytest.raises(ConfigError, match=r"could not be shipped to http://127.0.0.1:9 \(.*later"):
+        shipper.sync(run.path, 1, run.job.tracking.uri, "ringshard")
