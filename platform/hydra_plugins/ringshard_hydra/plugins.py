@@ -1,0 +1,104 @@
+"""A sweeper that only expands and a launcher that only composes: Hydra writes and runs nothing.
+
+Hydra's own sweeper writes multirun.yaml and composes every member once more before a launcher is
+called, and its launchers stop at the first bad member after having run the ones before it.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import ConfigCompositionException
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+
+class RingshardSweeper(Sweeper):
+    """The cartesian product of all values: comma lists, choice, range and glob."""
+
+    def __init__(self, params: dict[str, Any] | None = None) -> None:
+        self.params = params or {}
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Keeps what Hydra hands over and makes the launcher."""
+        self.hydra_context = hydra_context
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Launches all members at once; `hydra.sweeper.params` yield to the command line."""
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        params = [f"{key}={value}" for key, value in self.params.items()]
+        overrides = parser.parse_overrides([*params, *arguments])
+        return self.launcher.launch(expand(overrides), initial_job_idx=0)
+
+
+def expand(overrides: list[Override]) -> list[list[str]]:
+    """Every combination of the values that are swept; the last override of a key wins."""
+    values = {override.get_key_element(): _values(override) for override in overrides}
+    return [list(member) for member in product(*values.values())]
+
+
+def _values(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        assert override.input_line is not None
+        return [override.input_line]
+    if not override.is_discrete_sweep():
+        raise ConfigCompositionException(
+            f"{override.input_line}: an interval has no end of values, use choice() or range()"
+        )
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+class RingshardLauncher(Launcher):
+    """Composes every member, one at a time, for the task function: it sees all before it acts."""
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Keeps what Hydra hands over."""
+        self.hydra_context = hydra_context
+        self.task_function = task_function
+        self.config = config
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Calls the task function with an iterator over (overrides, config) of all members."""
+        self.task_function((list(o), self._compose(list(o))) for o in job_overrides)
+        return [JobReturn(overrides=o, status=JobStatus.COMPLETED) for o in job_overrides]
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        HydraConfig.instance().set_config(config)  # ${hydra:…} means this member until the next one
+        config = config.copy()
+        OmegaConf.set_readonly(config, False)
+        with open_dict(config):
+            del config["hydra"]
+        return config
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="ringshard",
+    node={"_target_": f"{__name__}.RingshardSweeper", "params": None},
+    provider="ringshard",
+)
+ConfigStore.instance().store(
+    group="hydra/launcher",
+    name="ringshard",
+    node={"_target_": f"{__name__}.RingshardLauncher"},
+    provider="ringshard",
+)

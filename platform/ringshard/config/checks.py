@@ -1,0 +1,213 @@
+"""What must hold between the fields of a job, each in one sentence; pure functions of a Job.
+
+`check` is called for every member of a sweep before anything is written. Options that would have no
+effect are in `ringshard.config.effects`.
+"""
+
+import sys
+from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ringshard.config.effects import check_effects
+from ringshard.config.leaves import leaves
+from ringshard.config.schema.data import CorpusKind, Data, TokenizerKind
+from ringshard.config.schema.hardware import Scheduler
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.schedule import SCHEDULES
+from ringshard.config.schema.train import BatchUnit
+from ringshard.errors import ConfigError
+
+AT_LEAST = {
+    "hardware.nodes": 1,
+    "hardware.processes_per_node": 1,
+    "hardware.threads_per_process": 1,
+    "parallelism.dp_replicate": 1,
+    "model.head_chunk": 1,
+    "data.seq_len": 1,
+    "data.tokenizer.vocab_size": 1,
+    "optimizer.lr": 0,
+    "optimizer.weight_decay": 0,
+    "optimizer.eps": 0,
+    "schedule.warmup_steps": 0,
+    "train.seed": 0,
+    "train.steps": 1,
+    "train.tokens": 1,
+    "train.global_batch": 1,
+    "train.micro_batch": 1,
+    "train.grad_clip": 0,
+    "train.log_every": 1,
+    "train.eval_every": 0,
+    "train.eval_sequences": 0,
+    "checkpoint.every": 0,
+    "checkpoint.keep": 0,
+    "launcher.stop_timeout_s": 0,
+    "tracking.flush_timeout_s": 0,
+    "debug.rank": 0,
+    "debug.port": 1,
+}
+SHARES = ("schedule.floor", "schedule.decay_share", "optimizer.beta1", "optimizer.beta2")
+
+
+def check(job: Job) -> None:
+    """Raises ConfigError for the first thing that does not fit; paths are absolute by now."""
+    _ranges(job)
+    _names(job)
+    _length(job)
+    _degrees(job)
+    _batch(job)
+    _model(job)
+    check_data(job.data)
+    _debug(job)
+    _user_modules(job)
+    check_effects(job)
+
+
+def check_data(data: Data) -> None:
+    """The rules of a data group."""
+    if not data.corpora:
+        raise ConfigError("data.corpora is empty: choose data=python_stdlib, or data=text_files")
+    if not 0 < data.validation_share < 1:
+        raise ConfigError(
+            f"data.validation_share={data.validation_share} must lie between 0 and 1, as in 0.05"
+        )
+    for name, corpus in data.corpora.items():
+        reads_path = corpus.kind in (CorpusKind.text_files, CorpusKind.hf_dataset)
+        if reads_path and not corpus.path:
+            raise ConfigError(
+                f"data.corpora.{name}.path is missing: give data.path=…, what the corpus reads"
+            )
+        if corpus.weight <= 0:
+            raise ConfigError(f"data.corpora.{name}.weight={corpus.weight} must be more than 0")
+        if corpus.kind is CorpusKind.custom and not corpus.name:
+            raise ConfigError(
+                f"data.corpora.{name}.name is missing: kind=custom needs the registered name"
+            )
+    _tokenizer(data)
+
+
+def _tokenizer(data: Data) -> None:
+    kind = data.tokenizer.kind
+    if kind is TokenizerKind.bpe and data.tokenizer.vocab_size is None:
+        raise ConfigError("data.tokenizer.vocab_size is missing: kind=bpe needs it, as in 8192")
+    if kind is TokenizerKind.directory:
+        if data.tokenizer.path is None:
+            raise ConfigError("data.tokenizer.path is missing: kind=directory needs a folder")
+        if not Path(data.tokenizer.path).is_dir():
+            raise ConfigError(f"data.tokenizer.path={data.tokenizer.path} is not a folder")
+
+
+def _ranges(job: Job) -> None:
+    values = leaves(job)
+    for key, least in AT_LEAST.items():
+        value = values.get(key)
+        if value is not None and not value >= least:  # a nan is refused as well
+            raise ConfigError(f"{key}={value} must be at least {least}")
+    for key in SHARES:
+        if not 0 <= values.get(key, 0) <= 1:
+            raise ConfigError(f"{key}={values[key]} must lie between 0 and 1")
+
+
+def _names(job: Job) -> None:
+    """A registered name is only known to the user's modules, which are not imported here."""
+    known = {"optimizer.name": (job.optimizer.name, OPTIMIZERS)}
+    known["schedule.name"] = (job.schedule.name, SCHEDULES)
+    for key, (name, kinds) in known.items():
+        own = key == "optimizer.name" and job.user.modules
+        if name not in kinds and not own:
+            near = get_close_matches(name, kinds, n=1) or list(kinds)
+            raise ConfigError(
+                f"{key}={name} is not known: use {' or '.join(near)}"
+                + (", or name the module that registers it in user.modules" if not own else "")
+            )
+
+
+def _length(job: Job) -> None:
+    train = job.train
+    if train.steps is not None and train.tokens is not None:
+        raise ConfigError(
+            f"train.steps={train.steps} and train.tokens={train.tokens} both say how long the run"
+            " is: set one of them to null"
+        )
+    if train.steps is None and train.tokens is None:
+        raise ConfigError("train.steps is missing: give train.steps=… or train.tokens=…")
+    if train.steps is not None and job.schedule.warmup_steps > train.steps:
+        raise ConfigError(
+            f"schedule.warmup_steps={job.schedule.warmup_steps} is longer than"
+            f" train.steps={train.steps}: shorten the warm-up"
+        )
+
+
+def _degrees(job: Job) -> None:
+    hardware, parallelism = job.hardware, job.parallelism
+    world = hardware.world_size
+    product = parallelism.dp_replicate * parallelism.dp_shard
+    if product != world or parallelism.dp_shard < 1:
+        raise ConfigError(
+            f"parallelism.dp_replicate={parallelism.dp_replicate} × dp_shard={parallelism.dp_shard}"
+            f" must be the {world} processes of hardware.nodes={hardware.nodes} ×"
+            f" processes_per_node={hardware.processes_per_node}: change one of them"
+            " (dp_shard=-1 takes what is left over)"
+        )
+    if hardware.scheduler is Scheduler.local and hardware.nodes > 1:
+        raise ConfigError(
+            f"hardware.nodes={hardware.nodes} needs hardware.scheduler=slurm: local is one node"
+        )
+
+
+def _batch(job: Job) -> None:
+    train = job.train
+    sequences = train.global_batch
+    if train.batch_unit is BatchUnit.tokens:
+        sequences, rest = divmod(train.global_batch, job.data.seq_len)
+        if rest or not sequences:
+            near = max(1, round(train.global_batch / job.data.seq_len)) * job.data.seq_len
+            raise ConfigError(
+                f"train.global_batch={train.global_batch} tokens must be a multiple of"
+                f" data.seq_len={job.data.seq_len}: use {near}"
+            )
+    step = job.hardware.world_size * train.micro_batch
+    if sequences % step:
+        unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
+        near = max(1, round(sequences / step)) * step * unit
+        raise ConfigError(
+            f"train.global_batch={train.global_batch} must be a multiple of"
+            f" {job.hardware.world_size} processes × train.micro_batch={train.micro_batch}:"
+            f" use {near}, or another micro_batch"
+        )
+
+
+def _model(job: Job) -> None:
+    sources = {"type": job.model.type, "path": job.model.path, "pretrained": job.model.pretrained}
+    given = [f"model.{key}={value}" for key, value in sources.items() if value]
+    if len(given) != 1:
+        raise ConfigError(
+            f"{' and '.join(given) or 'model.type is missing'}:"
+            " a model comes from exactly one of model.type, model.path and model.pretrained"
+        )
+    for key in ("path", "pretrained"):
+        folder = sources[key]
+        if folder and not (Path(folder) / "config.json").is_file():
+            raise ConfigError(f"model.{key}={folder} is not a folder with a config.json in it")
+
+
+def _debug(job: Job) -> None:
+    rank, world = job.debug.rank, job.hardware.world_size
+    if rank is not None and rank >= world:
+        raise ConfigError(f"debug.rank={rank} does not exist: the ranks are 0 to {world - 1}")
+    if job.debug.mode.name == "one" and world != 1:
+        raise ConfigError(
+            f"hardware.processes_per_node={job.hardware.processes_per_node} with debug=on: it runs"
+            " one process, use debug=ranks"
+        )
+
+
+def _user_modules(job: Job) -> None:
+    """Looks for the modules without importing them: they may import torch."""
+    for module in job.user.modules:
+        if PathFinder.find_spec(module.split(".")[0], [job.user.path, *sys.path]) is None:
+            raise ConfigError(
+                f"user.modules=[{module}] is not found in user.path={job.user.path}"
+                " or among the installed packages: set user.path to its parent folder"
+            )

@@ -1,0 +1,68 @@
+"""A command line taken apart: Hydra's options, overrides, and what is ours alone."""
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from hydra._internal.utils import get_args_parser
+
+from ringshard.config.compose import Command
+from ringshard.errors import ConfigError
+
+_ALLOWED = "hydra.searchpath", "hydra.sweeper.params", "hydra.help"
+
+
+def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
+    """The command, and the run directory of `resume=`; `--dry-run` becomes an override.
+
+    Options and overrides may stand in any order. Raises ConfigError.
+    """
+    argv = ["launcher.dry_run=true" if word == "--dry-run" else word for word in argv]
+    resume = [word.partition("=")[2] for word in argv if word.startswith("resume=")]
+    argv = [word for word in argv if not word.startswith("resume=")]
+    parser = _parser()
+    arguments = parser.parse_intermixed_args(argv)
+    for override in arguments.overrides:
+        _refuse_hydra(override)
+    options = _options(argv, arguments)
+    command = Command(arguments.config_name or config_name, options, arguments.overrides)
+    return command, _run_dir(resume[-1]) if resume else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; arguments are key=value, --help prints the options")
+
+    parser.error = refuse  # type: ignore[method-assign]  # argparse would print its usage first
+    return parser
+
+
+def _options(argv: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Hydra's options as given, --config-dir absolute, so that a resume finds it again."""
+    options = list(argv)
+    for override in arguments.overrides:
+        options.remove(override)
+    options = [word for word in options if word not in ("-m", "--multirun")]
+    if arguments.config_dir is None:
+        return options
+    folder = str(Path(arguments.config_dir).absolute())
+    given = arguments.config_dir
+    return [word.replace(given, folder) if word.endswith(given) else word for word in options]
+
+
+def _refuse_hydra(override: str) -> None:
+    key = override.lstrip("+~").partition("=")[0]
+    if key.startswith(("hydra.", "hydra/")) and not key.startswith(_ALLOWED):
+        hint = "output.root and output.name say where runs lie"
+        raise ConfigError(f"{override} would have no effect: Hydra writes nothing here; {hint}")
+
+
+def _run_dir(text: str) -> Path:
+    path = Path(text.strip("\"'")).expanduser().absolute()
+    if not path.is_dir():
+        raise ConfigError(f"resume={text} does not exist: give the folder of a run")
+    if not (path / "run.json").is_file():
+        raise ConfigError(f"resume={text} is not the folder of a run: it has no run.json")
+    return path

@@ -1,0 +1,66 @@
+"""What a composed job leaves open: where its paths start from, and the degree that is -1."""
+
+import os
+import re
+from pathlib import Path
+
+from ringshard.config.schema.data import Corpus, CorpusKind, Data
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.parallelism import Parallelism
+
+_SQLITE = "sqlite:///"
+
+
+def complete(job: Job, folder: Path) -> None:
+    """Fills in place: paths become absolute, starting at `folder`; dp_shard=-1 becomes a number.
+
+    A frozen job must mean the same from any folder.
+    """
+    job.output.root = _absolute(job.output.root, folder)
+    job.output.name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.output.name)[:60]
+    job.user.path = _absolute(job.user.path, folder)
+    if job.model.path:
+        job.model.path = _absolute(job.model.path, folder)
+    if job.model.pretrained:
+        job.model.pretrained = _absolute(job.model.pretrained, folder)
+    job.tracking.uri = _absolute_uri(job.tracking.uri, folder)
+    complete_data(job.data, folder)
+    _fill_degree(job.parallelism, job.hardware.world_size)
+
+
+def complete_data(data: Data, folder: Path) -> None:
+    """The paths of a data group, in place."""
+    data.cache = _absolute(data.cache, folder)
+    if data.tokenizer.path:
+        data.tokenizer.path = _absolute(data.tokenizer.path, folder)
+    for corpus in data.corpora.values():
+        _absolute_corpus(corpus, data, folder)
+
+
+def _absolute_corpus(corpus: Corpus, data: Data, folder: Path) -> None:
+    if not corpus.path:
+        return
+    path = _absolute(corpus.path, folder)
+    hub_name = corpus.kind is CorpusKind.hf_dataset and not Path(path).exists()
+    if hub_name or corpus.kind is CorpusKind.custom:
+        return
+    if data.path == corpus.path:
+        data.path = path
+    corpus.path = path
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return os.path.normpath(folder / Path(path).expanduser())
+
+
+def _absolute_uri(uri: str, folder: Path) -> str:
+    if uri.startswith(_SQLITE):
+        return _SQLITE + _absolute(uri.removeprefix(_SQLITE), folder)
+    return uri
+
+
+def _fill_degree(parallelism: Parallelism, world_size: int) -> None:
+    """Left as -1 where it does not come out even; the check of the degrees says so."""
+    if parallelism.dp_shard == -1 and parallelism.dp_replicate > 0:
+        shard, rest = divmod(world_size, parallelism.dp_replicate)
+        parallelism.dp_shard = -1 if rest or not shard else shard

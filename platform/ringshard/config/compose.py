@@ -1,0 +1,143 @@
+"""From a command line to typed jobs: Hydra composes, the schema types, nothing is written.
+
+The only module of the package, with `ringshard.config.sentences` and the Hydra plugin, that knows
+Hydra and OmegaConf.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.schedule import SCHEDULES
+from ringshard.config.sentences import sentence, unknown_key
+from ringshard.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, taken apart."""
+
+    config_name: str
+    """The primary config."""
+    options: list[str]
+    """Hydra's options (--config-dir …), without -m."""
+    overrides: list[str]
+    """key=value arguments."""
+
+
+@dataclass(frozen=True)
+class Member(Generic[T]):
+    """One configuration of a command line; a single run is a sweep of one."""
+
+    overrides: list[str]
+    config: T
+
+
+def compose(command: Command, schema: type[T]) -> list[Member[T]]:
+    """All members of a command line, typed; empty where Hydra only printed something (--cfg, --help).
+
+    Raises ConfigError, in one sentence, for whatever Hydra, OmegaConf or the schema refuse.
+    """
+    _store(command.config_name, schema)
+    members: list[Member[T]] = []
+
+    def collect(composed: Iterator[tuple[list[str], DictConfig]]) -> None:
+        members.extend(Member(overrides, _typed(config, schema)) for overrides, config in composed)
+        if not members:
+            raise ConfigError(
+                f"{' '.join(command.overrides)}: a sweep without a member; give values"
+            )
+
+    full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    try:
+        _hydra(command, collect)
+    except ConfigError:
+        raise
+    except Exception as error:
+        if full_error:
+            raise
+        raise ConfigError(sentence(error, command.overrides, schema)) from error
+    return members
+
+
+def conf_dir() -> Path:
+    """The folder of the config groups: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parents[1] / "conf"
+
+
+def _store(config_name: str, schema: type) -> None:
+    store = ConfigStore.instance()
+    store.store(name=f"{config_name}_schema", node=schema)
+    for group, kinds in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for name, kind in kinds.items():
+            store.store(group=group, name=f"{name}_schema", node=kind)
+
+
+def _hydra(command: Command, task: Callable[..., None]) -> None:
+    """Runs hydra.main on a command line; its errors come as exceptions instead of sys.exit(1)."""
+    task.__module__ = "ringshard"  # else Hydra looks for the folder of the function's file
+    app = hydra.main(str(conf_dir()), command.config_name, version_base="1.3")(task)
+    prints = {"--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "-sc"}
+    multirun = [] if prints & set(command.options) else ["--multirun"]
+    with _argv([sys.argv[0], *command.options, *multirun, *command.overrides]), _full_error():
+        app()
+
+
+@contextmanager
+def _argv(argv: list[str]) -> Iterator[None]:
+    before, sys.argv = sys.argv, argv
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def _full_error() -> Iterator[None]:
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["HYDRA_FULL_ERROR"]
+        if before is not None:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
+def _typed(config: DictConfig, schema: type[T]) -> T:
+    """The dataclass of a composed config: every interpolation resolved, nothing missing or extra."""
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise ConfigError(f"{missing[0]} is missing: give {missing[0]}=VALUE")
+    OmegaConf.resolve(config)
+    job = cast(T, OmegaConf.to_object(config))
+    _refuse_extra(config, job, "", schema)
+    return job
+
+
+def _refuse_extra(config: Any, typed: Any, prefix: str, schema: type) -> None:
+    """`+key=value` gets past OmegaConf's own check of a structured config."""
+    names = {field.name for field in fields(typed)}
+    for name in config:
+        if name not in names:
+            raise ConfigError(unknown_key(f"{prefix}{name}", config[name], schema))
+        inner = getattr(typed, name)
+        if is_dataclass(inner):
+            _refuse_extra(config[name], inner, f"{prefix}{name}.", schema)
+        elif isinstance(inner, dict):
+            for key, item in inner.items():
+                if is_dataclass(item):
+                    _refuse_extra(config[name][key], item, f"{prefix}{name}.{key}.", schema)

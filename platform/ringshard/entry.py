@@ -1,0 +1,50 @@
+"""What every job's command line goes through: one sentence and exit code 2 for a user's mistake."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ringshard.config.command import parse
+from ringshard.config.compose import Command, Member, compose
+from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
+from ringshard.launch.prepare import DataRefused
+from ringshard.launch.resume import resume
+from ringshard.launch.start import start
+
+T = TypeVar("T")
+
+
+def run_job_app(
+    config_name: str,
+    argv: list[str],
+    schema: type[T],
+    run: Callable[[Command, list[Member[T]]], int],
+    go_on: Callable[[Path, Command], int] | None = None,
+) -> int:
+    """Composes a command line with Hydra, gives all its members to `run` and returns the exit code.
+
+    `conf/<config_name>.yaml` starts its defaults with `<config_name>_schema`, which is `schema`, and
+    `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
+    """
+    try:
+        command, run_dir = parse(config_name, argv)
+        if run_dir is not None:
+            if go_on is None:
+                raise ConfigError(f"resume={run_dir}: only train.py goes on with a run")
+            return go_on(run_dir, command)
+        members = compose(command, schema)
+        return run(command, members) if members else 0
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except DataRefused as error:
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def train() -> int:
+    """`ringshard-train`, the same as jobs/train.py."""
+    return run_job_app("train", sys.argv[1:], Job, start, resume)

@@ -1,0 +1,110 @@
+"""One attempt of a run on this machine, from its frozen job to its marker."""
+
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringshard.config.schema.debug import DebugMode
+from ringshard.config.schema.job import Job
+from ringshard.launch import torchrun
+from ringshard.launch.failure import first_failure
+from ringshard.launch.orphans import adopt_orphans, kill_descendants
+from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.stop import StopRequests, stop_requests
+from ringshard.launch.tracker import end_shipper, start_shipper
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt ended."""
+
+    outcome: Outcome
+    code: int
+    """Exit code of the command: 0 done, 1 failed, 128 + signal killed."""
+
+
+def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.train") -> Ended:
+    """Runs a frozen attempt in the foreground and leaves exit.json, a marker and no process behind.
+
+    `module` is what the ranks run: `python -m MODULE RUN_DIR ATTEMPT`.
+    """
+    adopt_orphans()
+    work = _run_here if job.debug.mode is DebugMode.one else _run_ranks
+    with stop_requests() as stop:
+        shipper = start_shipper(job.tracking, run.path, attempt)
+        code = 1
+        try:
+            code = work(run.path, attempt, job, module, stop)
+        finally:  # also where debug=on lets an exception through to the debugger
+            kill_descendants(spared=[shipper.pid] if shipper else [])
+            ended = _judge(run, attempt, code, stop)
+            _record(run, attempt, ended, code, stop)
+            if not end_shipper(shipper, job.tracking.flush_timeout_s):
+                log = run.attempt(attempt) / "shipper.log"
+                _say(f"not all points are in MLflow yet, they are safe in the run: {log}")
+    return ended
+
+
+def _record(run: RunDir, attempt: int, ended: Ended, code: int, stop: StopRequests) -> None:
+    signals = [number.name for number, _ in stop.came]
+    details = {"rc": ended.code, "ranks_rc": code, "signals": signals, "time": time.time()}
+    run.finish(attempt, ended.outcome, details)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _run_ranks(path: Path, attempt: int, job: Job, module: str, stop: StopRequests) -> int:
+    """Waits for torchrun; a stop request goes on to the ranks, a second one ends them."""
+    ranks = torchrun.start(job, path, attempt, module)
+    told: set[int] = set()
+    while ranks.poll() is None:
+        if stop.urgent(job.launcher.stop_timeout_s):
+            ranks.kill()
+        elif stop:
+            if not told:
+                _say("\nstopping after this step (again: at once)")
+            torchrun.tell_ranks(ranks, told)
+        try:
+            ranks.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    return ranks.returncode
+
+
+def _run_here(path: Path, attempt: int, job: Job, module: str, stop: StopRequests) -> int:
+    """debug=on: the trainer in this process, so that breakpoint() and an IDE work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    os.environ.update(world, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **job.hardware.env)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        importlib.import_module(f"{module}.__main__").main(path, attempt)
+    except KeyboardInterrupt:
+        stop.remember(signal.SIGINT, None)
+    return 0
+
+
+def _judge(run: RunDir, attempt: int, code: int, stop: StopRequests) -> Ended:
+    result = run.result(attempt).get("outcome")
+    if result == "finished" and code == 0:
+        return Ended(Outcome.done, 0)
+    if stop:
+        return Ended(Outcome.killed, 128 + stop.first)
+    if result == "stopped" and code == 0:  # somebody told the ranks themselves
+        return Ended(Outcome.killed, 128 + signal.SIGTERM)
+    return Ended(Outcome.failed, 1)
+
+
+def explain(run: RunDir, attempt: int) -> str:
+    """Why an attempt failed: what the user reads last."""
+    return first_failure(run.attempt(attempt)).text()

@@ -1,0 +1,62 @@
+"""The environment of the processes of a run: the shell's, without what other launchers left in it."""
+
+import os
+from collections.abc import Mapping
+
+from ringshard.config.schema.hardware import Hardware
+
+# A RANK or MASTER_PORT exported in the shell, or the allocation an interactive job stands in, would
+# make the ranks look for a world that is not theirs; a stale MLFLOW_RUN_ID would overwrite a run.
+STALE = frozenset(
+    [
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_RANK",
+        "ROLE_NAME",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "MLFLOW_RUN_ID",
+        "MLFLOW_EXPERIMENT_ID",
+        "MLFLOW_EXPERIMENT_NAME",
+        "MLFLOW_TRACKING_URI",
+        "HYDRA_FULL_ERROR",
+        "HYDRA_MAIN_MODULE",
+        "RINGSHARD_DEBUG_RANK",
+    ]
+)
+STALE_PREFIXES = (
+    "SLURM_",
+    "SBATCH_",
+    "SRUN_",
+    "SUBMITIT_",
+    "PMI_",
+    "PMIX_",
+    "TORCHELASTIC_",
+    "PET_",
+)
+
+
+def clean(shell: Mapping[str, str]) -> dict[str, str]:
+    """A shell's environment without stale variables."""
+    return {
+        name: value
+        for name, value in shell.items()
+        if name not in STALE and not name.startswith(STALE_PREFIXES)
+    }
+
+
+def rank_environment(hardware: Hardware) -> dict[str, str]:
+    """What torchrun and the ranks get; `hardware.env` has the last word."""
+    return {
+        **clean(os.environ),
+        "OMP_NUM_THREADS": str(hardware.threads_per_process),
+        # All rounds of a rendezvous share one store by default; a restart then reads old addresses.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "PYTHONSAFEPATH": "1",  # a random.py in the user's folder must not shadow Python's own
+        **hardware.env,
+    }

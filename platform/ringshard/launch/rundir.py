@@ -1,0 +1,86 @@
+"""The folder of a run: attempts, state, and who is at work in it. It is the truth about the run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.reader import read_job
+from ringshard.errors import ConfigError
+from ringshard.launch.files import read_json, write_json, write_whole
+
+
+class Outcome(Enum):
+    """How an attempt ended; the value is the marker file at the top of the run directory."""
+
+    done = "DONE"
+    killed = "KILLED"
+    failed = "FAILED"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """A run directory that exists or will."""
+
+    path: Path
+
+    def attempt(self, number: int) -> Path:
+        """The folder of an attempt, counted from 1."""
+        return self.path / "attempts" / str(number)
+
+    def last_attempt(self) -> int:
+        """Number of the newest attempt; 0: there was none."""
+        folder = self.path / "attempts"
+        numbers = [int(entry.name) for entry in folder.glob("*") if entry.name.isdigit()]
+        return max(numbers, default=0)
+
+    def outcome(self) -> Outcome | None:
+        """How the last attempt ended; None while it runs, or if its agent was killed."""
+        return next((o for o in Outcome if (self.path / o.value).exists()), None)
+
+    def job(self, attempt: int) -> Job:
+        """The frozen job of an attempt."""
+        return read_job(self.attempt(attempt) / "job.yaml")
+
+    def result(self, attempt: int) -> dict[str, Any]:
+        """What rank 0 wrote at the end of an attempt; empty if it did not get there."""
+        return read_json(self.attempt(attempt) / "result.json") or {}
+
+    def finish(self, attempt: int, outcome: Outcome, details: dict[str, Any]) -> None:
+        """Writes exit.json, then the marker."""
+        write_json(self.attempt(attempt) / "exit.json", {"outcome": outcome.name, **details})
+        self.clear_markers()
+        write_whole(self.path / outcome.value, f"attempt {attempt}\n")
+
+    def clear_markers(self) -> None:
+        """Takes away what an earlier attempt said about the run."""
+        for outcome in Outcome:
+            (self.path / outcome.value).unlink(missing_ok=True)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Holds the run for this process; the kernel lets go when it ends, however it ends.
+
+        Raises ConfigError where another process is at work in it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.path / "lock", timeout=0):
+                yield
+        except Timeout:
+            raise ConfigError(f"{self.path} is running: wait for its end, or stop it") from None
+
+    def is_running(self) -> bool:
+        """Whether a live process holds the run."""
+        if not (self.path / "lock").exists():
+            return False
+        try:
+            with FileLock(self.path / "lock", timeout=0):
+                return False
+        except Timeout:
+            return True

@@ -1,0 +1,89 @@
+"""What a command prints about its runs: the dry run, the end of a run, the table of a sweep."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ringshard.config.leaves import leaves
+from ringshard.launch import torchrun
+from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
+
+
+def dry_run(runs: list[Run]) -> None:
+    """Name, folder, command and differing keys of every member; nothing is written."""
+    differing = _differing(runs)
+    for index, run in enumerate(runs):
+        job, hardware = run.job, run.job.hardware
+        print(f"[{index + 1}/{len(runs)}] {job.output.name}  {run.signature}")
+        print(f"  folder   {run.dir.path}")
+        where = (
+            f"{hardware.nodes} × {hardware.processes_per_node} processes, {hardware.device.name}"
+        )
+        print(f"  where    {hardware.scheduler.name}, {where}")
+        print(f"  command  {shlex.join(torchrun.command(job, run.dir.path, 1))}")
+        for key in differing:
+            print(f"  {key}={leaves(job).get(key)}")
+    print("dry run: nothing was written")
+
+
+def _differing(runs: list[Run]) -> list[str]:
+    every = [leaves(run.job) for run in runs]
+    keys = sorted(set().union(*every))
+    return [key for key in keys if any(one.get(key) != every[0].get(key) for one in every)]
+
+
+def ended(run: RunDir, attempt: int, outcome: str) -> None:
+    """Where the run lies, what came out, and what can be done next."""
+    result = run.result(attempt)
+    here = short(run.path)
+    lines = [("run", f"{here}  ({outcome})")]
+    if result:
+        lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
+    more = result.get("step", 0) * 2
+    lines.append(("resume", f"python jobs/train.py resume={here}" + _longer(run, attempt, more)))
+    lines.append(("curves", "ringshard track ui"))
+    lines.append(("compare", f"ringshard compare {here} OTHER_RUN"))
+    print()
+    for name, text in lines:
+        print(f"{name:<8} {text}")
+
+
+def _longer(run: RunDir, attempt: int, steps: int) -> str:
+    """A finished run can only be resumed to become longer."""
+    finished = run.result(attempt).get("outcome") == "finished"
+    return f" train.steps={steps}" if finished and run.job(attempt).train.steps else ""
+
+
+def _losses(result: dict[str, Any]) -> str:
+    named = {"train": "train_loss", "validation": "val_loss"}
+    parts = [f"{n} {result[k]:.4f}" for n, k in named.items() if result.get(k) is not None]
+    entropy = result.get("bigram_entropy")
+    note = f" (bigram entropy of the validation text {entropy:.4f})" if entropy is not None else ""
+    return ", ".join(parts) + note
+
+
+def table(rows: list[tuple[Run, str, int]]) -> None:
+    """One line per member of a sweep: what differs, how it ended, its losses."""
+    differing = _differing([run for run, _, _ in rows])
+    shown = Table(box=None, pad_edge=False)
+    for name in [*differing, "outcome", "train loss", "val loss", "folder"]:
+        shown.add_column(name, overflow="fold")
+    for run, outcome, attempt in rows:
+        result = run.dir.result(attempt) if attempt else {}
+        losses = [result.get("train_loss"), result.get("val_loss")]
+        values = [str(leaves(run.job).get(key)) for key in differing]
+        numbers = ["" if loss is None else f"{loss:.4f}" for loss in losses]
+        shown.add_row(*values, outcome, *numbers, short(run.dir.path))
+    print()
+    Console().print(shown)
+
+
+def short(path: Path) -> str:
+    """A path as one would type it here."""
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path) if relative.startswith("..") else relative)
