@@ -9,7 +9,7 @@ from ringshard.config.command import parse
 from ringshard.config.compose import Command, Member, compose
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
-from ringshard.launch.prepare import DataRefused
+from ringshard.launch.prepare import PreparationError
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 
@@ -23,10 +23,10 @@ def run_job_app(
     run: Callable[[Command, list[Member[T]]], int],
     go_on: Callable[[Path, Command], int] | None = None,
 ) -> int:
-    """Composes a command line with Hydra, gives all its members to `run` and returns the exit code.
+    """Composes a command line with Hydra, gives all its members to `run`, returns the exit code.
 
-    `conf/<config_name>.yaml` starts its defaults with `<config_name>_schema`, which is `schema`, and
-    `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
+    The defaults of `conf/<config_name>.yaml` start with `<config_name>_schema`, which is `schema`,
+    and `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
     """
     try:
         command, run_dir = parse(config_name, argv)
@@ -39,7 +39,7 @@ def run_job_app(
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    except DataRefused as error:
+    except PreparationError as error:
         return error.code
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""Own models, optimizers, corpora and hooks, registered by name from a module outside this project."""
+"""Own models, optimizers, corpora and hooks, registered by name from a module of the user."""
 
 import importlib
 import sys
@@ -48,7 +48,7 @@ def lookup(kind: Kind, name: str) -> Callable[..., Any]:
 
 
 def import_user_modules(user: User) -> None:
-    """Imports `user.modules`, found in `user.path` first; raises ConfigError where one is not found."""
+    """Imports `user.modules`, found in `user.path` first; raises ConfigError for a missing one."""
     if user.modules and user.path not in sys.path:
         sys.path.insert(0, user.path)
     for module in user.modules:

@@ -111,12 +111,14 @@ def _ranges(job: Job) -> None:
 
 def _names(job: Job) -> None:
     """A registered name is only known to the user's modules, which are not imported here."""
-    known = {"optimizer.name": (job.optimizer.name, OPTIMIZERS)}
-    known["schedule.name"] = (job.schedule.name, SCHEDULES)
+    known = {
+        "optimizer.name": (job.optimizer.name, list(OPTIMIZERS)),
+        "schedule.name": (job.schedule.name, list(SCHEDULES)),
+    }
     for key, (name, kinds) in known.items():
         own = key == "optimizer.name" and job.user.modules
         if name not in kinds and not own:
-            near = get_close_matches(name, kinds, n=1) or list(kinds)
+            near = get_close_matches(name, kinds, n=1) or kinds
             raise ConfigError(
                 f"{key}={name} is not known: use {' or '.join(near)}"
                 + (", or name the module that registers it in user.modules" if not own else "")

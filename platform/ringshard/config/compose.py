@@ -45,7 +45,7 @@ class Member(Generic[T]):
 
 
 def compose(command: Command, schema: type[T]) -> list[Member[T]]:
-    """All members of a command line, typed; empty where Hydra only printed something (--cfg, --help).
+    """All members of a command line, typed; empty where Hydra only printed (--cfg, --help).
 
     Raises ConfigError, in one sentence, for whatever Hydra, OmegaConf or the schema refuse.
     """
@@ -118,7 +118,7 @@ def _full_error() -> Iterator[None]:
 
 
 def _typed(config: DictConfig, schema: type[T]) -> T:
-    """The dataclass of a composed config: every interpolation resolved, nothing missing or extra."""
+    """The dataclass of a composed config: interpolations resolved, nothing missing or extra."""
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise ConfigError(f"{missing[0]} is missing: give {missing[0]}=VALUE")

@@ -1,4 +1,4 @@
-"""A configuration as flat dotted keys; what is not a dataclass (a number, a list, a mapping) is one leaf."""
+"""A configuration as flat dotted keys; what is not a dataclass (a list, a mapping) is one leaf."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

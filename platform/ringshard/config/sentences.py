@@ -93,7 +93,7 @@ def _omegaconf(error: OmegaConfBaseException, overrides: list[str], schema: type
     if isinstance(error, InterpolationKeyError | InterpolationResolutionError):
         variable = re.search(r"Environment variable '(\w+)' not found", reason)
         if variable:
-            return f"{given}: the environment variable {variable[1]} is not set; set it or give a value"
+            return f"{given}: the environment variable {variable[1]} is not set; set it"
         return f"{given}: {reason}; give a value or an existing key"
     if isinstance(error, ValidationError):
         return _wrong_value(key, given, error, reason)
@@ -124,8 +124,11 @@ def _keys(schema: type, prefix: str = "") -> Iterator[str]:
     """All dotted keys of a schema, those of every optimizer and schedule too."""
     if prefix:
         yield prefix.rstrip(".")
-    kinds = {"optimizer.": OPTIMIZERS, "schedule.": SCHEDULES}.get(prefix, {})
-    for kind in [schema, *kinds.values()]:
+    kinds: dict[str, list[type]] = {
+        "optimizer.": list(OPTIMIZERS.values()),
+        "schedule.": list(SCHEDULES.values()),
+    }
+    for kind in [schema, *kinds.get(prefix, [])]:
         hints = get_type_hints(kind)
         for field in fields(kind):
             if is_dataclass(hints[field.name]):

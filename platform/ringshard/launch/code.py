@@ -1,4 +1,4 @@
-"""Which code an attempt ran: commit, uncommitted changes, package versions, interpreter, machine."""
+"""Which code an attempt ran: commit, uncommitted changes, package versions, machine."""
 
 import platform
 import socket

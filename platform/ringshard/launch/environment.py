@@ -1,4 +1,4 @@
-"""The environment of the processes of a run: the shell's, without what other launchers left in it."""
+"""The environment of a run's processes: the shell's, without what other launchers left there."""
 
 import os
 from collections.abc import Mapping
@@ -7,30 +7,12 @@ from ringshard.config.schema.hardware import Hardware
 
 # A RANK or MASTER_PORT exported in the shell, or the allocation an interactive job stands in, would
 # make the ranks look for a world that is not theirs; a stale MLFLOW_RUN_ID would overwrite a run.
-STALE = frozenset(
-    [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "GROUP_WORLD_SIZE",
-        "ROLE_RANK",
-        "ROLE_NAME",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "MLFLOW_RUN_ID",
-        "MLFLOW_EXPERIMENT_ID",
-        "MLFLOW_EXPERIMENT_NAME",
-        "MLFLOW_TRACKING_URI",
-        "HYDRA_FULL_ERROR",
-        "HYDRA_MAIN_MODULE",
-        "RINGSHARD_DEBUG_RANK",
-    ]
-)
+_RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "RINGSHARD_DEBUG_RANK")
+_WORLD = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR")
+_RUN = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TRACKING_URI")
+STALE = frozenset((*_RANKS, *_WORLD, "MASTER_PORT", *_RUN, "HYDRA_FULL_ERROR", "HYDRA_MAIN_MODULE"))
 STALE_PREFIXES = (
-    "SLURM_",
+    "SLURM",
     "SBATCH_",
     "SRUN_",
     "SUBMITIT_",

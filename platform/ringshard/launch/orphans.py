@@ -22,7 +22,7 @@ def die_with_parent() -> None:
 
 
 def kill_descendants(spared: Iterable[int]) -> None:
-    """SIGKILL to every descendant of this process but the spared ones and theirs; waits for them."""
+    """SIGKILL to all descendants of this process but the spared ones and theirs; waits for them."""
     kept = set(spared)
     doomed: list[psutil.Process] = []
     for child in psutil.Process().children():

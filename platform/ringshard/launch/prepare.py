@@ -13,7 +13,7 @@ from ringshard.errors import ConfigError
 from ringshard.launch.environment import clean
 
 
-class DataRefused(Exception):
+class PreparationError(Exception):
     """The preparation ended with this exit code and has told the user why."""
 
     def __init__(self, code: int) -> None:
@@ -24,8 +24,8 @@ class DataRefused(Exception):
 def prepare_all(jobs: list[Job]) -> None:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
 
-    Raises DataRefused after the preparation has said its sentence on stderr, and ConfigError where a
-    model's vocabulary is too small for the data.
+    Raises PreparationError after the preparation has said its sentence on stderr, and ConfigError
+    where a model's vocabulary is too small for the data.
     """
     known: dict[str, dict[str, Any]] = {}
     for job in jobs:
@@ -44,7 +44,7 @@ def _prepare(job: Job) -> dict[str, Any]:
         env={**clean(os.environ), "PYTHONSAFEPATH": "1"},
     )
     if process.returncode:
-        raise DataRefused(process.returncode)
+        raise PreparationError(process.returncode)
     answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer
 

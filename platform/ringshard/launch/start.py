@@ -1,4 +1,4 @@
-"""Runs the members of a command, one after another: all are checked before the first file is written."""
+"""Runs the members of a command one after another; all are checked before anything is written."""
 
 import sys
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
 
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
-    """Prepares the data of all, then runs one after another; 1 where one failed, 128+n if stopped."""
+    """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
     for run in runs:
         _refuse_scheduler(run.job)
     todo = [run for run in runs if run.dir.outcome() is not Outcome.done]
@@ -41,7 +41,7 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
         create_store(tracking)
     rows: list[tuple[Run, str, int]] = []
-    codes = [code for code in _run_each(command, runs, module, rows)]
+    codes = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
         show.table(rows)
     return max(codes, default=0)
@@ -50,7 +50,7 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
 def _run_each(
     command: Command, runs: list[Run], module: str, rows: list[tuple[Run, str, int]]
 ) -> Iterator[int]:
-    """The exit code of each member; stops after Ctrl-C, or after a failure if the policy says so."""
+    """Exit codes of the members; stops after Ctrl-C, or after a failure if the policy says so."""
     for index, run in enumerate(runs):
         if len(runs) > 1:
             print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)

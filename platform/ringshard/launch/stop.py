@@ -47,8 +47,10 @@ def stop_requests() -> Iterator[StopRequests]:
 
 @contextmanager
 def blocked(*extra: signal.Signals) -> Iterator[None]:
-    """Holds signals back: a process started here inherits the mask, so that none is lost or kills it
-    before it can answer. A signal that came meanwhile arrives at the end."""
+    """Holds signals back: a process started here inherits the mask, so that none kills it early.
+
+    A signal that comes meanwhile arrives at the end.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [*SIGNALS, *extra])
     try:
         yield

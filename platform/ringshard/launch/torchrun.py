@@ -35,7 +35,7 @@ def command(job: Job, run_dir: Path, attempt: int, module: str = "ringshard.trai
 
 
 def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Popen[bytes]":
-    """Starts torchrun with stop signals blocked, in it for good and in the ranks until they can answer.
+    """Starts torchrun with stop signals blocked, in the ranks until they can answer.
 
     The ranks inherit the terminal as stdout; what torchrun itself says goes to torchrun.log.
     """
@@ -55,7 +55,7 @@ def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Pop
 
 
 def tell_ranks(torchrun: "subprocess.Popen[bytes]", told: set[int]) -> None:
-    """Sends the stop signal to each rank that has not had it; one that still starts keeps it pending."""
+    """Sends the stop signal to each rank once; one that still starts keeps it pending."""
     with suppress(psutil.NoSuchProcess):
         for rank in psutil.Process(torchrun.pid).children():
             if rank.pid not in told:

@@ -1,4 +1,4 @@
-"""MLflow's side of a run, in processes of its own: the submit side and the ranks never import it."""
+"""MLflow's side of a run, in processes of its own: neither agent nor ranks import it."""
 
 import os
 import subprocess
@@ -18,9 +18,7 @@ def create_store(tracking: Tracking) -> None:
     if tracking.backend is not Backend.mlflow:
         return
     command = [sys.executable, "-m", "ringshard.tracking.store", tracking.uri, tracking.experiment]
-    made = subprocess.run(
-        command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    made = subprocess.run(command, env=_environment(), capture_output=True)
     if made.returncode:
         said = made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise ConfigError(f"tracking.uri={tracking.uri} cannot be used: {said[-1]}")
@@ -43,7 +41,7 @@ def start_shipper(tracking: Tracking, run_dir: Path, attempt: int) -> Shipper | 
 
 
 def end_shipper(shipper: Shipper | None, patience_s: float) -> bool:
-    """Waits for the last points; false if they were not shipped in time (they stay in the spool)."""
+    """Waits for the last points; false if they did not make it in time (the spool keeps them)."""
     if shipper is None:
         return True
     try:
