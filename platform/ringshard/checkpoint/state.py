@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim import Optimizer
 
 from ringshard.errors import ConfigError
 from ringshard.model.names import canonical
+from ringshard.parallel.parallelize import reshard
 
 TRAIN_STATE = "train_state.json"
 MODEL = "model."
@@ -43,9 +43,7 @@ def tensors(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
     A tied weight has one name. torch's get_optimizer_state_dict is not used: on an optimizer
     without state it makes a step to get one (pytorch#164929), and it keeps Python objects.
     """
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # after an evaluation the full weights are in place of the shards
+    reshard(model)  # after an evaluation the full weights are in place of the shards
     found = {MODEL + name: tensor for name, tensor in _model_tensors(model).items()}
     if optimizer is not None:
         found |= {OPTIMIZER + name: t for name, t in _optimizer_tensors(model, optimizer).items()}

@@ -74,6 +74,13 @@ def sum_gradients(model: nn.Module) -> None:
             module.set_force_sum_reduction_for_comms(True)
 
 
+def reshard(model: nn.Module) -> None:
+    """Puts the shards back in place of full weights, which a forward without a backward pass leaves behind."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def accumulate(model: nn.Module, last: bool) -> None:
     """Before the backward pass of a micro-batch: replicas exchange gradients after the last one only."""
     if isinstance(model, FSDPModule):

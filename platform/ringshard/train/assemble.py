@@ -1,5 +1,6 @@
 """From a frozen job to a trainer: every object is built here, in the order in which they need each other."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ringshard.model.describe import describe
 from ringshard.model.init import draw_parameters, record_rules, restore_buffers
 from ringshard.model.pretrained import load_pretrained
 from ringshard.parallel.mesh import Mesh
-from ringshard.parallel.parallelize import TORCH_DTYPES, parallelize
+from ringshard.parallel.parallelize import TORCH_DTYPES, parallelize, reshard
 from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
@@ -26,7 +27,6 @@ from ringshard.train.console import Console
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
 from ringshard.train.length import Length
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
-from ringshard.train.stop import StopRequest
 from ringshard.train.trainer import Trainer
 
 
@@ -40,7 +40,7 @@ class Assembly:
     save: Save
 
 
-def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: StopRequest) -> Assembly:
+def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -> Assembly:
     """Everything that trains `job`, at the position of the newest checkpoint of its run."""
     training, validation = datasets(job)
     model = model_on(mesh, job, training.vocab_size)
@@ -115,6 +115,7 @@ def check_head(model: PreTrainedModel, mesh: Mesh) -> None:
     theirs = model(input_ids=ids)
     model.forward = forward
     model.train()
+    reshard(model)
     if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4):
         raise ConfigError(
             f"model.type={model.config.model_type} changes its logits after the output head, which the "

@@ -1,6 +1,7 @@
 """One attempt from joining the process group to the result."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,18 +10,27 @@ import torch.distributed as dist
 from ringshard import checkpoint, registry
 from ringshard.config.schema.job import Job
 from ringshard.parallel import mesh as meshes
+from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import Assembly, assemble
 from ringshard.train.attempt import Attempt
 from ringshard.train.recorder import peak_memory_gib
-from ringshard.train.stop import StopRequest
 
 
-def train(job: Job, attempt: Attempt, stop: StopRequest) -> None:
-    """Trains `job` to its end, or until asked to stop, and records the result (rank 0)."""
+def train(job: Job, attempt: Attempt, stop: Callable[[], bool]) -> None:
+    """Joins the job's process group, trains, and leaves it."""
     started = time.time()
+    mesh = meshes.start(job.hardware, job.parallelism)
+    train_on(mesh, job, attempt, stop, started)
+    dist.barrier(mesh.host)
+    dist.destroy_process_group()
+
+
+def train_on(
+    mesh: Mesh, job: Job, attempt: Attempt, stop: Callable[[], bool], started: float
+) -> Assembly:
+    """Trains `job` to its end, or until asked to stop, and records the result (rank 0)."""
     registry.import_user_modules(job.user)
     torch.autograd.set_detect_anomaly(job.train.detect_anomaly)
-    mesh = meshes.start(job.hardware, job.parallelism)
     assembly = assemble(job, attempt, mesh, stop)
     trainer = assembly.trainer
     if trainer.console:
@@ -31,8 +41,7 @@ def train(job: Job, attempt: Attempt, stop: StopRequest) -> None:
     trainer.close()
     if mesh.is_first:
         attempt.record_result(_result(assembly, finished, time.time() - started))
-    dist.barrier(mesh.host)
-    dist.destroy_process_group()
+    return assembly
 
 
 def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
