@@ -1,0 +1,84 @@
+"""C2, C5: a run that stops anywhere goes on as if it had not, on the same ranks bitwise, on others within C1."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs import curve, run_attempt, small_job
+
+STEPS = 12  # 96 rows: more than two epochs of the small text
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
+    """An undisturbed run on one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder / "run", run_attempt(small_job(folder), folder / "run", 1)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_run_killed_between_checkpoints_is_not_bitwise_the_undisturbed_one(
+    world: int, tmp_path: Path
+) -> None:
+    job = small_job(tmp_path)
+    undisturbed = run_attempt(job, tmp_path / "whole", 1, world)
+
+    # Gone after step 7, saved at step 4: steps 5 to 7 are trained again.
+    run_attempt(job, tmp_path / "run", 1, world, stop_before=7)
+    _forget(tmp_path / "run", 7)
+    resumed = run_attempt(job, tmp_path / "run", 2, world)
+
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
+    assert curve(tmp_path / "run", "val/loss") == curve(tmp_path / "whole", "val/loss")
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
+
+
+def _forget(run_dir: Path, step: int) -> None:
+    """What a kill instead of a stop leaves: no checkpoint of the last step."""
+    (run_dir / "checkpoints" / f"step-{step:08d}").rename(run_dir / "checkpoints" / "gone")
+
+
+@pytest.mark.parametrize("worlds", [(2, 1), (2, 4), (1, 2)])
+def test_a_run_resumed_on_another_number_of_ranks_takes_another_curve(
+    worlds: tuple[int, int], tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    job = small_job(tmp_path)
+    run_attempt(job, tmp_path / "run", 1, worlds[0], stop_before=6)
+    parameters = run_attempt(job, tmp_path / "run", 2, worlds[1])
+
+    expected = curve(whole[0])
+    got = curve(tmp_path / "run")
+    assert list(got) == list(expected)
+    np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    for name, tensor in whole[1].items():
+        torch.testing.assert_close(parameters[name], tensor, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_stop_is_not_agreed_at_one_step(world: int, tmp_path: Path) -> None:
+    run_attempt(small_job(tmp_path), tmp_path / "run", 1, world, stop_before=6)
+    result = json.loads((tmp_path / "run/attempts/1/result.json").read_text())
+    assert (result["outcome"], result["step"]) == ("stopped", 6)
+    assert result["checkpoint"].endswith("step-00000006")
+
+
+def test_the_result_lacks_what_the_user_is_told(whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
+    result = json.loads((whole[0] / "attempts/1/result.json").read_text())
+    assert result["outcome"] == "finished"
+    assert result["step"] == STEPS
+    assert result["tokens"] == STEPS * 8 * 64
+    assert result["train_loss"] == curve(whole[0])[STEPS]
+    assert result["val_loss"] == curve(whole[0], "val/loss")[STEPS]
+    assert 0 < result["bigram_entropy"] < 3
+    assert result["tokens_per_s"] > 0
+
+
+def test_evaluation_depends_on_the_number_of_ranks(
+    tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    run_attempt(small_job(tmp_path), tmp_path / "run", 1, 4)
+    expected, got = curve(whole[0], "val/loss"), curve(tmp_path / "run", "val/loss")
+    assert list(got) == list(expected) == [5, 10, 12]
+    np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
