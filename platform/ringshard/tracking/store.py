@@ -20,7 +20,7 @@ from ringshard.errors import ConfigError
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _READY = "ringshard.mlflow"
 """Tag of an experiment: the MLflow version that last brought the database up to date."""
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -31,7 +31,7 @@ _ENVIRONMENT = {
 
 def connect(uri: str) -> Any:
     """An MlflowClient that tells nobody, gives up after 5 s and never tries again by itself."""
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     from mlflow import MlflowClient
 
     return MlflowClient(uri)
@@ -129,7 +129,7 @@ def _prepare(uri: str, path: Path, experiment: str) -> None:
 
 def _upgrade(uri: str) -> None:
     """What `mlflow db upgrade` does: make all tables, or bring them up to date."""
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     from alembic.util import CommandError
     from mlflow.db import upgrade
     from sqlalchemy.exc import SQLAlchemyError

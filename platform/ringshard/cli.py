@@ -1,0 +1,113 @@
+"""`ringshard …`: what is done to runs after they exist."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from ringshard.errors import ConfigError
+from ringshard.report import compare as comparison
+from ringshard.report.runs import Run, find
+from ringshard.tracking import shipper, store
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+track = typer.Typer(no_args_is_help=True, help="Runs in MLflow.")
+app.add_typer(track, name="track")
+
+Folders = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN…", help="Run folders, a sweep's folder, an output root."),
+]
+
+
+@track.command()
+def ui(
+    root: Annotated[Path, typer.Option(help="Output root of the runs.")] = Path("outputs"),
+    port: Annotated[int, typer.Option(help="Port on this machine's loopback.")] = 5000,
+) -> None:
+    """Show an output root's runs in the browser."""
+    database = (root / "mlflow.db").absolute()
+    if not database.exists():
+        raise ConfigError(f"--root {root} holds no mlflow.db: give the output root of your runs")
+    _require_free(port)
+    print(f"MLflow on http://127.0.0.1:{port} in half a minute, Ctrl-C ends it", flush=True)
+    _become_server(database, port)
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port} can't be used ({error.strerror}): try another"
+            ) from error
+
+
+def _become_server(database: Path, port: int) -> NoReturn:
+    """One worker and no job runners: 2 processes instead of 10."""
+    command = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1".split()
+    places = {
+        "--backend-store-uri": f"sqlite:///{database}",
+        "--artifacts-destination": str(database.parent / "mlartifacts"),
+    }
+    options = [text for option in places.items() for text in option]
+    lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **store.ENVIRONMENT}
+    os.execve(sys.executable, [sys.executable, *command, *options], os.environ | lean)
+
+
+@track.command()
+def sync(
+    folders: Folders,
+    uri: Annotated[str | None, typer.Option(help="Instead of the run's tracking.uri.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="Instead of tracking.experiment.")] = None,
+) -> None:
+    """Send what MLflow does not have yet; nothing is sent twice."""
+    for run in find(folders):
+        address = uri or str(run.config["tracking.uri"])
+        name = experiment or str(run.config["tracking.experiment"])
+        store.check(address)
+        shipper.sync(run.dir.path, run.attempt, address, name)
+        print(f"{run.dir.path}: all points are in {address}, state {run.state}")
+
+
+@app.command()
+def compare(
+    folders: Folders,
+    metric: Annotated[str, typer.Option(help="Curve of the picture.")] = "train/loss",
+    png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
+) -> None:
+    """What differs between runs, and where they got."""
+    runs = find(folders)
+    _require_metric(runs, metric)
+    width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
+    Console(width=width).print(comparison.table(runs, metric))
+    if png:
+        from ringshard.report.curves import draw  # matplotlib takes a second
+
+        draw(runs, metric, png)
+        print(f"curves: {png}")
+
+
+def _require_metric(runs: list[Run], metric: str) -> None:
+    known = sorted({key for run in runs for key in run.curves})
+    if known and metric not in known:
+        raise ConfigError(f"--metric {metric} was never recorded: take one of {', '.join(known)}")
+
+
+def main() -> None:
+    """The console script; a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""A picture of curves: training as lines, validation as dots on the same axes."""
+
+from pathlib import Path
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ringshard.errors import ConfigError
+from ringshard.report.compare import labels
+from ringshard.report.runs import Run
+
+_GREY = "#767676"
+
+
+def draw(runs: list[Run], metric: str, path: Path) -> None:
+    """Write a PNG of a metric over the steps, with its validation twin and the bigram entropy."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"--png {path}: there is no folder {path.parent}, make it first")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _frame(axes, metric)
+    for run, label, color in zip(runs, labels(runs), _colors(len(runs)), strict=True):
+        _run(axes, run, metric, label if len(runs) > 1 else "", color)
+    if metric.endswith("/loss"):
+        _bigram(axes, {run.bigram_entropy for run in runs} - {None})
+    axes.legend(frameon=False)
+    figure.savefig(path, format="png", dpi=150)
+
+
+def _frame(axes: Axes, metric: str) -> None:
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss [nats per token]" if metric.endswith("/loss") else metric)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _colors(count: int) -> list[object]:
+    """Distinct colours for a few runs, a gradient for many."""
+    if count <= 10:
+        return [colormaps["tab10"](place) for place in range(count)]
+    return [colormaps["viridis"](place / (count - 1)) for place in range(count)]
+
+
+def _run(axes: Axes, run: Run, metric: str, label: str, color: object) -> None:
+    if metric in run.curves:
+        axes.plot(
+            *zip(*run.curves[metric], strict=True), color=color, lw=1.2, label=label or metric
+        )
+    twin = metric.replace("train/", "val/", 1)
+    if twin != metric and twin in run.curves:
+        points = zip(*run.curves[twin], strict=True)
+        alone = {"label": twin, "color": "#d1495b"} if not label else {"color": color}
+        axes.plot(*points, "o", ls=":", ms=5, lw=1, mec="white", **alone)
+
+
+def _bigram(axes: Axes, entropies: set[float | None]) -> None:
+    for place, entropy in enumerate(sorted(value for value in entropies if value is not None)):
+        label = "bigram entropy of the validation split" if place == 0 else None
+        axes.axhline(entropy, color=_GREY, ls="--", lw=1, label=label)

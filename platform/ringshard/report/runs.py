@@ -1,0 +1,100 @@
+"""Runs as their directories tell them: configuration, state, curves. No MLflow is asked."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ringshard.errors import ConfigError
+from ringshard.launch.rundir import RunDir
+from ringshard.tracking.spool import read_spool, spools
+
+Curve = list[tuple[int, float]]
+"""(step, value), in the order of training."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory, read when asked."""
+
+    dir: RunDir
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.dir.path.resolve().name
+
+    @property
+    def attempt(self) -> int:
+        """The number of its newest attempt."""
+        return self.dir.last_attempt()
+
+    @cached_property
+    def created(self) -> float:
+        """When it was started first [s since 1970]."""
+        return float(json.loads((self.dir.path / "run.json").read_text("utf-8"))["created"])
+
+    @cached_property
+    def state(self) -> str:
+        """done, killed, failed, running, or interrupted (nobody is at work and nobody told why)."""
+        if outcome := self.dir.outcome():
+            return outcome.name
+        return "running" if self.dir.is_running() else "interrupted"
+
+    @cached_property
+    def config(self) -> dict[str, object]:
+        """Every value of the newest attempt's job by its dotted key."""
+        job = (self.dir.attempt(self.attempt) / "job.yaml").read_text(encoding="utf-8")
+        return dict(_leaves(yaml.safe_load(job), ""))
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        """Every metric, over all attempts; a step trained twice counts once."""
+        curves: dict[str, Curve] = {}
+        for spool in spools(self.dir.path):
+            for record, _ in read_spool(spool.path):
+                if record is not None:
+                    for key, value in spool.fresh(record).items():
+                        curves.setdefault(key, []).append((record.step, value))
+        return curves
+
+    def last(self, metric: str) -> float | None:
+        """The newest value of a metric."""
+        return self.curves[metric][-1][1] if metric in self.curves else None
+
+    @property
+    def step(self) -> int:
+        """The newest step that was recorded."""
+        return max((curve[-1][0] for curve in self.curves.values()), default=0)
+
+    @property
+    def bigram_entropy(self) -> float | None:
+        """What a model of token pairs would reach on the validation split [nats per token]."""
+        return self.dir.result(self.attempt).get("bigram_entropy")
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def find(folders: list[Path]) -> list[Run]:
+    """The runs in run folders, sweep folders or output roots, oldest first."""
+    paths = {path.resolve(): path for folder in folders for path in _inside(folder)}
+    return sorted((Run(RunDir(path)) for path in paths.values()), key=lambda run: run.created)
+
+
+def _inside(folder: Path) -> list[Path]:
+    for pattern in ("run.json", "*/run.json", "*/*/run.json", "*/*/*/run.json"):
+        if found := [file.parent for file in folder.glob(pattern)]:
+            return found
+    raise ConfigError(
+        f"{folder} holds no run: give run folders, a sweep's folder or an output root"
+    )

@@ -1,0 +1,104 @@
+"""Runs are compared from their folders alone: what differs, where they got, and a picture."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.reader import plain
+from ringshard.tracking.spool import Spool
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A run folder as the launcher and the ranks leave it."""
+
+    def made(name: str, created: float, lr: float, marker: str | None = "DONE") -> Path:
+        path = tmp_path / "outputs" / "runs" / name
+        folder = path / "attempts" / "1"
+        folder.mkdir(parents=True)
+        (path / "run.json").write_text(json.dumps({"name": "tiny", "created": created}))
+        job = Job()
+        job.optimizer.lr, job.output.root = lr, str(tmp_path / name)
+        job.model.config = {"hidden_size": 64}
+        (folder / "job.yaml").write_text(yaml.safe_dump(plain(job)))
+        (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
+        train(path, lr)
+        if marker:
+            (path / marker).touch()
+        return path
+
+    return made
+
+
+def train(path: Path, lr: float) -> None:
+    spool = Spool(path, 1)
+    for step in range(1, 21):
+        spool.log(step, {"train/loss": 5 / (1 + lr * step), "perf/tokens_per_s": 12345.6})
+        if step % 10 == 0:
+            spool.log(step, {"val/loss": 5.1 / (1 + lr * step)})
+    spool.close()
+
+
+def ringshard(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ringshard.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Path) -> None:
+    make("tiny-b", created=2.0, lr=0.2, marker="KILLED")
+    make("tiny-a", created=1.0, lr=0.1)
+    make("tiny-c", created=3.0, lr=0.2, marker=None)
+    done = ringshard("compare", tmp_path / "outputs")
+    title, _, *rows = [line for line in done.stdout.splitlines() if line.strip()]
+    assert " ".join(title.split()) == "run state step optimizer.lr train loss val loss tok/s"
+    assert [row.split() for row in rows] == [
+        ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "12,346"],
+        ["tiny-b", "killed", "20", "0.2", "1", "1.02", "12,346"],
+        ["tiny-c", "interrupted", "20", "0.2", "1", "1.02", "12,346"],
+    ]
+
+
+def test_run_folders_and_their_root_name_a_run_once(make: Make, tmp_path: Path) -> None:
+    run = make("tiny-a", created=1.0, lr=0.1)
+    done = ringshard("compare", run, tmp_path / "outputs" / "runs")
+    assert done.stdout.count("tiny-a") == 1
+    assert "optimizer.lr" not in done.stdout
+
+
+def test_a_picture_of_one_and_of_many_runs(make: Make, tmp_path: Path) -> None:
+    runs = [make(f"tiny-{place}", created=place, lr=0.1 * (1 + place)) for place in range(12)]
+    for chosen in (runs[:1], runs):
+        done = ringshard("compare", *chosen, "--png", tmp_path / "loss.png")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
+    run = make("tiny-a", created=1.0, lr=0.1)
+    mistakes = {
+        (
+            "compare",
+            tmp_path / "nowhere",
+        ): f"{tmp_path / 'nowhere'} holds no run: give run folders, "
+        "a sweep's folder or an output root\n",
+        ("compare", run, "--metric", "loss"): "--metric loss was never recorded: take one of "
+        "perf/tokens_per_s, train/loss, val/loss\n",
+        ("compare", run, "--png", tmp_path / "no" / "x.png"): f"--png {tmp_path / 'no' / 'x.png'}: "
+        f"there is no folder {tmp_path / 'no'}, make it first\n",
+        ("track", "ui", "--root", tmp_path): f"--root {tmp_path} holds no mlflow.db: give the "
+        "output root of your runs\n",
+        ("track", "sync", run, "--uri", "./mlruns"): "tracking.uri=./mlruns is a file store, which "
+        f"MLflow no longer supports: use sqlite:///{Path('mlflow.db').absolute()} or "
+        "tracking.backend=jsonl\n",
+    }
+    for arguments, sentence in mistakes.items():
+        done = ringshard(*arguments)
+        assert (done.returncode, done.stderr) == (2, sentence)
