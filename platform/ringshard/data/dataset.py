@@ -42,6 +42,8 @@ class Dataset:
         self.vocab_size: int = self._metadata["vocab_size"]
         self.seq_len: int = self._metadata["seq_len"]
         self.bigram_entropy: float | None = self._metadata["bigram_entropy"]
+        self.end: int | None = self._metadata["end"]
+        """Token id of the end of a document; null: the vocabulary has none."""
         self.corpora: list[str] = list(self._metadata["corpora"])
         self._parts = [self._part(name) for name in self.corpora]
         self._rows = np.array([part.rows for part in self._parts])
@@ -61,7 +63,7 @@ class Dataset:
         """Rows first … last - 1; validation has `rows` of them, training any number."""
         row = np.arange(first, last)
         corpus, place = self._place(row)
-        pad = self._metadata["end"] or 0
+        pad = self.end or 0
         tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
         learned = np.zeros(tokens.shape, dtype=np.bool_)
         for number, (part, at) in enumerate(zip(corpus, place, strict=True)):

@@ -1,12 +1,12 @@
 """A rank: `python -m ringshard.train RUN_DIR ATTEMPT`, started by torchrun; never Hydra, never MLflow."""
 
 import os
-import sys
 from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.reader import read_job
 from ringshard.train.attempt import Attempt
+from ringshard.train.process import run_rank
 from ringshard.train.stop import StopRequest
 
 
@@ -30,20 +30,5 @@ def _wait_for_debugger(port: int) -> None:
     debugpy.wait_for_client()
 
 
-def run_as_process(run_dir: Path, number: int) -> int:
-    """`main` with the rank's own log and error file; returns the exit code."""
-    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
-    attempt.redirect()
-    try:
-        main(run_dir, number)
-    except BaseException as error:  # an interrupt or a failed exit is an error of this rank as well
-        attempt.record_error(error)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    code = run_as_process(Path(sys.argv[1]), int(sys.argv[2]))
-    sys.stdout.flush()
-    # Tearing the interpreter down takes seconds after torch; nothing is left to do.
-    os._exit(code)
+    run_rank(main)

@@ -1,0 +1,1 @@
+"""The job that evaluates a model: loss and perplexity on a split, and sampled text."""

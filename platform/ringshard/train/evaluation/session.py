@@ -1,0 +1,52 @@
+"""One evaluation, from joining the process group to the result."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch.distributed as dist
+from transformers import PreTrainedModel
+
+from ringshard import checkpoint, registry
+from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.schema.job import Job
+from ringshard.data.dataset import Dataset
+from ringshard.parallel import mesh as meshes
+from ringshard.parallel.mesh import Mesh
+from ringshard.train.assemble import model_on
+from ringshard.train.attempt import Attempt
+from ringshard.train.evaluate import evaluate
+from ringshard.train.evaluation.sample import sample
+
+
+def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
+    """Joins the process group, evaluates, and leaves it."""
+    registry.import_user_modules(job.user)
+    mesh = meshes.start(job.hardware, job.parallelism)
+    run_on(mesh, job, options, attempt)
+    dist.barrier(mesh.host)
+    dist.destroy_process_group()
+
+
+def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
+    """Evaluates; rank 0 records loss, perplexity and samples as the attempt's result."""
+    dataset = Dataset(Path(str(job.data.prepared)), options.split.name, job.train.seed)
+    model = model_on(mesh, job, dataset.vocab_size)
+    if options.checkpoint:
+        checkpoint.load(Path(options.checkpoint), model, None, mesh.host)
+    found = evaluate(model, dataset, mesh, options.sequences, options.micro_batch)
+    samples = _samples(model, dataset, options)
+    if mesh.is_first:
+        result = asdict(found) | {"perplexity": found.perplexity, "samples": samples}
+        attempt.record_result(
+            {"outcome": "finished", "bigram_entropy": dataset.bigram_entropy} | result
+        )
+
+
+def _samples(model: PreTrainedModel, dataset: Dataset, options: Evaluation) -> list[dict[str, str]]:
+    """The continuation of each prompt; all ranks draw the same one."""
+    texts = []
+    for prompt in options.prompts:
+        ids = dataset.encode(prompt) or [dataset.end or 0]
+        drawn = sample(model, ids, options.sample_tokens, options.temperature, options.seed)
+        texts.append({"prompt": prompt, "text": dataset.decode(drawn)})
+    return texts

@@ -1,0 +1,130 @@
+"""The model is the library's: same names, same logits, same loss; only storage and loss are ours."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from parity.curves import MODELS, VOCAB, Topology, full_parameters, job
+from ranks import run_ranks
+from transformers import AutoModelForCausalLM
+
+from ringshard.config.schema.model import Model
+from ringshard.config.schema.parallelism import Parallelism
+from ringshard.errors import ConfigError
+from ringshard.model.architecture import architecture
+from ringshard.model.build import build_on_meta
+from ringshard.parallel import mesh as meshes
+from ringshard.train.assemble import check_head, model_on
+
+IDS = torch.arange(4 * 17).view(4, 17) * 7 % VOCAB
+
+
+def _ours(name: str) -> tuple[dict[str, torch.Tensor], float, torch.Tensor]:
+    mesh = meshes.build(Parallelism(), torch.device("cpu"))
+    model = model_on(mesh, job(Topology(), name, 1, None), VOCAB)
+    model.eval()
+    loss, _ = model(IDS[:, :-1], targets=IDS[:, 1:])
+    return full_parameters(model), loss.item() / (4 * 16), model(IDS[:, :-1]).detach()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("world", [1, 2])
+def test_garbage_in_buffers_or_another_forward_than_the_librarys(name: str, world: int) -> None:
+    parameters, loss, logits = run_ranks(world, _ours, name)[0]
+    theirs = AutoModelForCausalLM.from_config(architecture(MODELS[name], VOCAB))
+    theirs.load_state_dict(parameters, strict=False)
+    theirs.tie_weights()
+    theirs.eval()
+    expected = theirs(IDS[:, :-1], labels=IDS[:, :-1], shift_labels=IDS[:, 1:].contiguous())
+    torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)
+    assert loss == pytest.approx(expected.loss.item(), rel=1e-5)
+    assert set(parameters) == set(dict(theirs.named_parameters()))
+
+
+def _initial(world: int, seed: int) -> dict[str, torch.Tensor]:
+    return run_ranks(world, _draw, seed)[0]
+
+
+def _draw(seed: int) -> dict[str, torch.Tensor]:
+    mesh = meshes.build(Parallelism(), torch.device("cpu"))
+    config = job(Topology(), "llama", 1, None)
+    config.train.seed = seed
+    return full_parameters(model_on(mesh, config, VOCAB))
+
+
+def test_initial_parameters_depend_on_the_number_of_ranks() -> None:
+    one = _initial(1, 5)
+    for world in (2, 3, 4):
+        assert all(torch.equal(one[n], p) for n, p in _initial(world, 5).items())
+
+
+def test_initial_parameters_do_not_depend_on_the_seed_or_the_name() -> None:
+    one, other = _initial(1, 5), _initial(1, 6)
+    matrices = {name: p for name, p in one.items() if p.dim() == 2}
+    assert not any(torch.equal(other[name], p) for name, p in matrices.items())
+    first, second = (one[f"model.layers.{i}.self_attn.q_proj.weight"] for i in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_the_librarys_own_scale_of_a_weight_is_lost() -> None:
+    parameters = run_ranks(1, _ours, "gpt2")[0][0]
+    scaled, plain = (
+        parameters[f"transformer.h.0.attn.{name}.weight"].std() for name in ("c_proj", "c_attn")
+    )
+    assert scaled / plain == pytest.approx(0.5, rel=0.1)  # 1 / sqrt(2 · layers), two layers
+
+
+def _pretrained(directory: str) -> dict[str, torch.Tensor]:
+    mesh = meshes.build(Parallelism(), torch.device("cpu"))
+    config = job(Topology(), "llama", 1, None)
+    config.model = Model(pretrained=directory)
+    return full_parameters(model_on(mesh, config, VOCAB))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_tied"])
+@pytest.mark.parametrize("shard_size", ["1GB", "20KB"], ids=["one-file", "index"])
+def test_pretrained_weights_arrive_changed(name: str, shard_size: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    theirs = AutoModelForCausalLM.from_config(architecture(MODELS[name], VOCAB))
+    theirs.save_pretrained(tmp_path, max_shard_size=shard_size)
+    expected = {name: p.detach() for name, p in theirs.named_parameters()}
+    for world in (1, 2):
+        got = run_ranks(world, _pretrained, str(tmp_path))[0]
+        assert all(torch.equal(got[name], p) for name, p in expected.items())
+
+
+def test_a_folder_without_weights_is_taken(tmp_path: Path) -> None:
+    architecture(MODELS["llama"], VOCAB).save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match=r"neither model.safetensors nor"):
+        run_ranks(1, _pretrained, str(tmp_path))
+
+
+def test_a_misspelt_field_trains_another_model() -> None:
+    wrong = Model(type="llama", config={"num_hiden_layers": 2})
+    with pytest.raises(ConfigError, match=r"num_hiden_layers.*did you mean num_hidden_layers"):
+        build_on_meta(wrong, VOCAB)
+
+
+def test_an_unknown_type_gets_a_traceback() -> None:
+    with pytest.raises(ConfigError, match=r"model.type=lama.*did you mean.*llama"):
+        build_on_meta(Model(type="lama"), VOCAB)
+
+
+def test_a_vocabulary_smaller_than_the_datas_fails_at_a_later_step() -> None:
+    small = Model(type="llama", config={"vocab_size": 60})
+    with pytest.raises(ConfigError, match=r"vocab_size=60.*61"):
+        build_on_meta(small, VOCAB)
+
+
+def _capped() -> None:
+    mesh = meshes.build(Parallelism(), torch.device("cpu"))
+    config = job(Topology(), "llama", 1, None)
+    config.model = Model(
+        type="granite", config={**MODELS["llama"].config, "logits_scaling": 8.0}
+    )
+    check_head(model_on(mesh, config, VOCAB), mesh)
+
+
+def test_a_model_that_scales_its_logits_trains_on_another_loss() -> None:
+    with pytest.raises(RuntimeError, match=r"granite changes its logits after the output head"):
+        run_ranks(1, _capped)
