@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from checkpoint.network import Network, Run
 from ranks import run_ranks
 
