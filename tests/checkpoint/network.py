@@ -44,11 +44,14 @@ class Network(nn.Module):
 class Run:
     """A training run; every rank sees the same tokens."""
 
-    def __init__(self, seed: int = 0, sharded: bool = True) -> None:
+    def __init__(self, seed: int = 0, sharded: bool = True, replicas: int = 1) -> None:
         torch.manual_seed(seed)
         self.model = Network()
         if sharded:
-            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            shape = (replicas, dist.get_world_size() // replicas)
+            names = ("replicate", "shard")
+            mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+            mesh = mesh if replicas > 1 else mesh["shard"]
             for block in self.model.blocks:
                 fully_shard(block, mesh=mesh)
             fully_shard(self.model, mesh=mesh)

@@ -57,6 +57,14 @@ def test_a_single_process_without_group_loads_and_saves(saved: Any, tmp_path: Pa
     assert_same(again.contents(), contents)
 
 
+def test_replicas_of_shards_save_and_load_the_same_bits(saved: Any, tmp_path: Path) -> None:
+    def load_and_save() -> Path:
+        return Run(seed=9, replicas=2).load(saved[0]).save(tmp_path)
+
+    path = run_ranks(4, load_and_save)[0]
+    assert_same(Run(seed=8, sharded=False).load(path).contents(), saved[1])
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_resumed_is_uninterrupted(tmp_path: Path, world_size: int) -> None:
     run_ranks(world_size, trained_and_saved, tmp_path)
