@@ -4,6 +4,7 @@
 effect are in `ringshard.config.effects`.
 """
 
+import re
 import sys
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
@@ -59,6 +60,7 @@ def check(job: Job) -> None:
     _batch(job)
     _model(job)
     check_data(job.data)
+    _positions(job)
     _debug(job)
     _user_modules(job)
     check_effects(job)
@@ -111,6 +113,10 @@ def _ranges(job: Job) -> None:
 
 def _names(job: Job) -> None:
     """A registered name is only known to the user's modules, which are not imported here."""
+    if job.sweep.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", job.sweep.name):
+        raise ConfigError(
+            f"sweep.name={job.sweep.name} names a folder: use letters, digits, dots and dashes"
+        )
     known = {
         "optimizer.name": (job.optimizer.name, list(OPTIMIZERS)),
         "schedule.name": (job.schedule.name, list(SCHEDULES)),
@@ -187,11 +193,22 @@ def _model(job: Job) -> None:
         raise ConfigError(
             f"{' and '.join(given) or 'model.type is missing'}:"
             " a model comes from exactly one of model.type, model.path and model.pretrained"
+            " (model=pretrained has no type)"
         )
     for key in ("path", "pretrained"):
         folder = sources[key]
         if folder and not (Path(folder) / "config.json").is_file():
             raise ConfigError(f"model.{key}={folder} is not a folder with a config.json in it")
+
+
+def _positions(job: Job) -> None:
+    for key in ("max_position_embeddings", "n_positions"):
+        positions = job.model.config.get(key)
+        if positions is not None and job.data.seq_len > positions:
+            raise ConfigError(
+                f"data.seq_len={job.data.seq_len} is longer than model.config.{key}={positions}:"
+                " shorten the rows or raise it"
+            )
 
 
 def _debug(job: Job) -> None:

@@ -45,10 +45,14 @@ def _options(argv: list[str], arguments: argparse.Namespace) -> list[str]:
     for override in arguments.overrides:
         options.remove(override)
     options = [word for word in options if word not in ("-m", "--multirun")]
-    if arguments.config_dir is None:
-        return options
-    folder = str(Path(arguments.config_dir).absolute())
     given = arguments.config_dir
+    if given is None:
+        return options
+    if not Path(given).is_dir():
+        raise ConfigError(
+            f"--config-dir={given} is not a folder: give one with config groups in it"
+        )
+    folder = str(Path(given).absolute())
     return [word.replace(given, folder) if word.endswith(given) else word for word in options]
 
 

@@ -56,7 +56,7 @@ def compose(command: Command, schema: type[T]) -> list[Member[T]]:
         members.extend(Member(overrides, _typed(config, schema)) for overrides, config in composed)
         if not members:
             raise ConfigError(
-                f"{' '.join(command.overrides)}: a sweep without a member; give values"
+                f"{' '.join(command.overrides)}: the sweep has no member, give values"
             )
 
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"

@@ -29,14 +29,12 @@ def sentence(error: BaseException, overrides: list[str], schema: type) -> str:
     if "Config group override must be a string" in str(error):
         return _null_group(overrides, str(error))
     cause = next((e for e in _chain(error) if isinstance(e, OmegaConfBaseException)), None)
-    if cause is not None:
-        return _omegaconf(cause, overrides, schema)
-    return _first_lines(error)
+    return _omegaconf(cause, overrides, schema) if cause else _composition(error, overrides)
 
 
 def unknown_key(key: str, value: Any, schema: type) -> str:
     """The sentence for a key that the schema does not have, with the nearest ones it has."""
-    known = list(_keys(schema))
+    known = list(dict.fromkeys(_keys(schema)))
     named = [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
     near = named or get_close_matches(key, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near[:2])}?" if near else "--cfg job prints all keys"
@@ -50,7 +48,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _first_lines(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text.split(" Config search path:")[0].split(" See https://")[0]
 
@@ -59,7 +57,7 @@ def _syntax(error: OverrideParseException) -> str:
     key, equals, value = error.override.partition("=")
     if not equals:
         return f"{error.override}: an argument is key=value, as in train.steps=100"
-    reason = _first_lines(error).removeprefix(f"Error parsing override '{error.override}' ")
+    reason = _one_line(error).removeprefix(f"Error parsing override '{error.override}' ")
     if "LexerNoViableAlt" in reason:
         reason = "a character that must be quoted"
     return f"{key}={value} cannot be parsed ({reason}): quote the value, '{key}=\"{value}\"'"
@@ -68,7 +66,7 @@ def _syntax(error: OverrideParseException) -> str:
 def _unknown_option(error: MissingConfigException) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
-        return f"{_first_lines(error)} (a primary config is named without .yaml)"
+        return f"--config-name={option}: there is no such primary config; name one without .yaml"
     options = [name for name in error.options or [] if not name.endswith("_schema")]
     near = get_close_matches(option, options, n=1)
     hint = f"did you mean {group}={near[0]}? " if near else ""
@@ -78,15 +76,40 @@ def _unknown_option(error: MissingConfigException) -> str:
 def _null_group(overrides: list[str], reason: str) -> str:
     for override in overrides:
         key, _, value = override.partition("=")
+        if not key:
+            return f"{override}: the key before = is missing"
         if "." not in key and "null" in re.split(r"[,()\[\]]", value):
             fix = f"use {key}=none" if key in ("experiment", "tracking") else f"name a {key}"
             return f"{override}: null is no option of the group {key}; {fix}"
     return f"{' '.join(overrides)}: {reason}"
 
 
+def _composition(error: BaseException, overrides: list[str]) -> str:
+    """What Hydra says without OmegaConf: about groups and plus signs."""
+    text = _one_line(error)
+    name = re.search(r"'([^']+)'", text) or re.match(r"(\S+) appears", text)
+    given = _given(name[1], overrides) if name else ""
+    if "appears more than once" in text:
+        return f"{given}: an option of this group is chosen already; leave the plus out"
+    if "item is already at" in text:
+        return f"{given}: the key is there already; leave the plus out"
+    if text.startswith("Could not override"):
+        return f"{given}: there is no such group; --info defaults prints them"
+    return text
+
+
+def _given(key: str, overrides: list[str]) -> str:
+    """The override that names a key or something below it; the key itself if none does."""
+    for override in reversed(overrides):
+        name = override.lstrip("+~").partition("=")[0]
+        if name == key or name.startswith(f"{key}."):
+            return override
+    return key
+
+
 def _omegaconf(error: OmegaConfBaseException, overrides: list[str], schema: type) -> str:
     key = error.full_key or str(error.key)
-    given = next((o for o in overrides if o.lstrip("+~").split("=")[0] == key), key)
+    given = _given(key, overrides)
     reason = str(error.msg or error).split("\n")[0]
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
         return _no_key(key, given, str(error), schema)
@@ -97,18 +120,29 @@ def _omegaconf(error: OmegaConfBaseException, overrides: list[str], schema: type
         return f"{given}: {reason}; give a value or an existing key"
     if isinstance(error, ValidationError):
         return _wrong_value(key, given, error, reason)
+    if "does not support deletion" in reason:
+        return f"{given}: a key of the schema cannot be taken out; set it to null, or leave it"
     return f"{given}: {reason}"
 
 
 def _no_key(key: str, given: str, text: str, schema: type) -> str:
+    if "Dict[str, Corpus]" in text:
+        return _whole_corpus(key.split(".")[2], given)
     if "reference_type=Dict" in text:
         return f"{given}: {key} is not there yet; a new entry is added with a plus, +{given}"
-    return unknown_key(key, given.partition("=")[2] or None, schema)
+    name, equals, value = given.partition("=")
+    below = name.lstrip("+~") if equals and not value.startswith("{") else key
+    return unknown_key(below, value or None if below == name else None, schema)
+
+
+def _whole_corpus(name: str, given: str) -> str:
+    whole = f"+data.corpora.{name}='{{kind: text_files, path: …}}'"
+    return f"{given}: a new corpus is given whole, as in {whole}"
 
 
 def _wrong_value(key: str, given: str, error: ValidationError, reason: str) -> str:
-    if "is not a subclass of" in reason:
-        return f"{given}: a new entry is given whole, as in +data.corpora.{key}='{{path: …}}'"
+    if "is not a subclass of Corpus" in reason:
+        return _whole_corpus(key, f"data.corpora.{key}")
     if "not Optional" in reason:
         return f"{given}: null is not allowed; give a value"
     shown = key if error.value is None else f"{key}={error.value}"
@@ -116,6 +150,10 @@ def _wrong_value(key: str, given: str, error: ValidationError, reason: str) -> s
     if wanted:
         name = {"Integer": "an integer", "Float": "a number", "Boolean": "true or false"}
         return f"{shown} must be {name.get(wanted[1], wanted[1])}"
+    if "is not a ListConfig" in reason:
+        return f"{given} must be a list, as in {key}=[{given.partition('=')[2]}]"
+    if "to Dict[" in reason:
+        return f"{given} must be a mapping, as in {key}='{{NAME: …}}'"
     options = re.search(r"expected one of \[(.*)\]", reason)
     return f"{shown} must be one of {options[1]}" if options else f"{shown}: {reason}"
 

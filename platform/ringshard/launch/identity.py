@@ -29,6 +29,8 @@ class Run:
     signature: str
     sweep: str | None
     dir: RunDir
+    again: bool = False
+    """Whether it goes on although it is done, because it was made longer."""
 
 
 def signature(job: Job) -> str:

@@ -39,7 +39,7 @@ def resume(path: Path, command: Command) -> int:
     check(job)
     _refuse_finished(run_dir, attempt, job)
     overrides = [*before, *command.overrides]
-    run = Run(job, overrides, record["signature"], record["sweep"], run_dir)
+    run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
     if job.launcher.dry_run:
         show.dry_run([run])
         return 0

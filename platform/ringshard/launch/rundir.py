@@ -44,8 +44,14 @@ class RunDir:
         return next((o for o in Outcome if (self.path / o.value).exists()), None)
 
     def job(self, attempt: int) -> Job:
-        """The frozen job of an attempt."""
-        return read_job(self.attempt(attempt) / "job.yaml")
+        """The frozen job of an attempt; raises ConfigError where this version can't read it."""
+        file = self.attempt(attempt) / "job.yaml"
+        try:
+            return read_job(file)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{file} is not a job of this version ({error}): start a new run"
+            ) from error
 
     def result(self, attempt: int) -> dict[str, Any]:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""

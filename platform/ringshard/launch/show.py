@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,18 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     if result:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
-    lines.append(("resume", f"python jobs/train.py resume={here}" + _longer(run, attempt, more)))
+    lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
     lines.append(("curves", "ringshard track ui"))
     lines.append(("compare", f"ringshard compare {here} OTHER_RUN"))
     print()
     for name, text in lines:
         print(f"{name:<8} {text}")
+
+
+def _program() -> str:
+    """How this command was called."""
+    called = Path(sys.argv[0])
+    return f"python {short(called.resolve())}" if called.suffix == ".py" else called.name
 
 
 def _longer(run: RunDir, attempt: int, steps: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
-from ringshard.config.schema.hardware import Scheduler
+from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.errors import ConfigError
@@ -35,8 +35,8 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
     for run in runs:
-        _refuse_scheduler(run.job)
-    todo = [run for run in runs if run.dir.outcome() is not Outcome.done]
+        _refuse_machine(run.job)
+    todo = [run for run in runs if not _is_done(run)]
     prepare_all([run.job for run in todo])
     for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
         create_store(tracking)
@@ -80,15 +80,25 @@ def run_one(command: Command, run: Run, module: str = "ringshard.train") -> tupl
     return ended, attempt
 
 
+def _is_done(run: Run) -> bool:
+    return run.dir.outcome() is Outcome.done and not run.again
+
+
 def _why_skipped(run: Run) -> str | None:
-    if run.dir.outcome() is Outcome.done:
+    if _is_done(run):
         return "done"
     return "running" if run.dir.is_running() else None
 
 
-def _refuse_scheduler(job: Job) -> None:
+def _refuse_machine(job: Job) -> None:
+    """What composes anywhere may still not run on this machine."""
     if job.hardware.scheduler is not Scheduler.local:
         raise ConfigError(
             f"hardware.scheduler={job.hardware.scheduler.name} is not supported in this version:"
             " use hardware=cpu_local or gpu_local"
+        )
+    drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
+    if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):
+        raise ConfigError(
+            "hardware.device=cuda: this machine has no NVIDIA driver, use hardware=cpu_local"
         )
