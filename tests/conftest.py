@@ -1,4 +1,5 @@
-"""One thread a process: gloo ranks are forked from the test, and forking after threads have run goes wrong."""
+"""One thread a process: gloo ranks are forked from the test, and forking after threads have run
+goes wrong."""
 
 import os
 

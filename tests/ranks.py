@@ -1,4 +1,5 @@
-"""Ranks of a gloo process group, forked from the test: a third of a second instead of an import of torch each.
+"""Ranks of a gloo process group, forked from the test: a third of a second instead of an import of
+torch each.
 
 Never run a backward pass in the parent before forking: autograd's threads do not survive a fork.
 """
@@ -21,7 +22,8 @@ TIMEOUT_S = 120
 
 
 def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Calls `function(*args)` on each rank of a new process group; returns each rank's (pickled) result."""
+    """Calls `function(*args)` on each rank of a new process group; returns each rank's (pickled)
+    result."""
     context = mp.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")

@@ -37,10 +37,12 @@ MODEL = Model(
 
 
 def small_job(folder: Path, **train: Any) -> Job:
-    """A job on 4,000 words of a very small language, its data prepared; about 39 rows make an epoch."""
+    """A job on 4,000 words of a very small language, its data prepared; about 39 rows make an
+    epoch."""
     folder.mkdir(exist_ok=True)
-    words = random.Random(0).choices("the quick brown fox jumps over a lazy dog".split(), k=600)
-    (folder / "text.txt").write_text(" ".join(words))
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
+    text = " ".join(random.Random(0).choices(words, k=600))
+    (folder / "text.txt").write_text(text)
     data = Data(
         corpora={"text": Corpus(path=str(folder / "text.txt"))},
         seq_len=64,
@@ -80,7 +82,8 @@ def _attempt(job: Job, run_dir: Path, number: int, stop_before: int | None) -> A
 
 
 def curve(run_dir: Path, metric: str = "train/loss") -> dict[int, float]:
-    """A metric of every step, from the spools; a step that was trained twice must agree with itself."""
+    """A metric of every step, from the spools; a step that was trained twice must agree with
+    itself."""
     found: dict[int, float] = {}
     for spool in sorted((run_dir / "track").glob("spool-*")):
         for record, _ in read_spool(spool):

@@ -1,4 +1,5 @@
-"""The model is the library's: same names, same logits, same loss; only storage and loss are ours."""
+"""The model is the library's: same names, same logits, same loss; only storage and loss are
+ours."""
 
 from pathlib import Path
 
@@ -119,9 +120,7 @@ def test_a_vocabulary_smaller_than_the_datas_fails_at_a_later_step() -> None:
 def _capped() -> None:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
     config = job(Topology(), "llama", 1, None)
-    config.model = Model(
-        type="granite", config={**MODELS["llama"].config, "logits_scaling": 8.0}
-    )
+    config.model = Model(type="granite", config={**MODELS["llama"].config, "logits_scaling": 8.0})
     check_head(model_on(mesh, config, VOCAB), mesh)
 
 

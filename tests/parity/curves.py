@@ -59,7 +59,8 @@ MODELS = {
 
 
 class RaggedRows:
-    """Rows of a noisy counting language; each learns a different number of its tokens, some none."""
+    """Rows of a noisy counting language; each learns a different number of its tokens, some
+    none."""
 
     def read(self, first: int, last: int) -> Rows:
         """Rows [first, last), each a function of its number."""
@@ -158,7 +159,9 @@ class _History:
         for metrics in trainer.recorder.flush():
             self.curve.losses.append(metrics["train/loss"])
             self.curve.norms.append(metrics["train/grad_norm"])
-        self.curve.by_corpus.append({k: v for k, v in metrics.items() if k.startswith("train/loss/")})
+        self.curve.by_corpus.append(
+            {k: v for k, v in metrics.items() if k.startswith("train/loss/")}
+        )
 
 
 def full_parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -170,7 +173,8 @@ def full_parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def assert_equal_curves(one: Curve, other: Curve, relative: float = 1e-5) -> None:
-    """C1: loss and gradient norm of every step, per-corpus losses, and the parameters at the end."""
+    """C1: loss and gradient norm of every step, per-corpus losses, and the parameters at the
+    end."""
     np.testing.assert_allclose(other.losses, one.losses, rtol=relative)
     np.testing.assert_allclose(other.norms, one.norms, rtol=relative)
     assert other.tokens_seen == one.tokens_seen

@@ -38,7 +38,9 @@ def test_the_reference_learns_enough_to_show_wrong_gradients() -> None:
         pytest.param(
             Topology(4, Parallelism(dp_replicate=2, dp_shard=2), 1), id="hsdp-2x2-accumulation-4"
         ),
-        pytest.param(Topology(2, Parallelism(reshard_after_forward=False)), id="fsdp-2-keep-weights"),
+        pytest.param(
+            Topology(2, Parallelism(reshard_after_forward=False)), id="fsdp-2-keep-weights"
+        ),
         pytest.param(
             Topology(2, Parallelism(activation_checkpoint=ActivationCheckpoint.block)),
             id="fsdp-2-recompute",

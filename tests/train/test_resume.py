@@ -1,4 +1,5 @@
-"""C2, C5: a run that stops anywhere goes on as if it had not, on the same ranks bitwise, on others within C1."""
+"""C2, C5: a run that stops anywhere goes on as if it had not, on the same ranks bitwise, on others
+within C1."""
 
 import json
 from pathlib import Path
@@ -64,7 +65,9 @@ def test_a_stop_is_not_agreed_at_one_step(world: int, tmp_path: Path) -> None:
     assert result["checkpoint"].endswith("step-00000006")
 
 
-def test_the_result_lacks_what_the_user_is_told(whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
+def test_the_result_lacks_what_the_user_is_told(
+    whole: tuple[Path, dict[str, torch.Tensor]],
+) -> None:
     result = json.loads((whole[0] / "attempts/1/result.json").read_text())
     assert result["outcome"] == "finished"
     assert result["step"] == STEPS

@@ -1,1 +1,2 @@
-"""A causal language model of the transformers library: built on meta, initialised by name, loaded shard by shard."""
+"""A causal language model of the transformers library: built on meta, initialised by name, loaded
+shard by shard."""

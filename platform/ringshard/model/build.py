@@ -17,8 +17,8 @@ from ringshard.model.head import chunked_cross_entropy
 class HeadLoss(nn.Linear):
     """The output projection and its cross-entropy as one module.
 
-    FSDP gathers a weight around the forward of the module that owns it, and the loss by chunks wants the
-    weight itself.
+    FSDP gathers a weight around the forward of the module that owns it, and the loss by chunks
+    wants the weight itself.
     """
 
     chunk: int

@@ -1,8 +1,10 @@
-"""Initial parameters that depend on (model config, seed, parameter name) alone, never on who draws them.
+"""Initial parameters that depend on (model config, seed, parameter name) alone, never on who draws
+them.
 
-The library's own rules are kept: its initialisation runs once on the meta model under a recorder, which notes
-the distribution of each parameter. Values are then drawn in blocks of rows, each with a generator of its own,
-so that a rank draws only the blocks that touch its rows.
+The library's own rules are kept: its initialisation runs once on the meta model under a recorder,
+which notes
+the distribution of each parameter. Values are then drawn in blocks of rows, each with a generator
+of its own, so that a rank draws only the blocks that touch its rows.
 """
 
 import hashlib
@@ -25,17 +27,18 @@ ROWS_PER_BLOCK = 256
 
 @dataclass(frozen=True)
 class Rule:
-    """How a parameter is drawn: an in-place torch method (normal_, uniform_, fill_, zero_) and its arguments."""
+    """How a parameter is drawn: an in-place torch method (normal_, uniform_, fill_, zero_) and its
+    arguments."""
 
     method: str
     args: tuple[Any, ...]
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the last in-place initialisation of each tensor."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.rules: dict[int, Rule] = {}
 
     def __torch_dispatch__(
@@ -48,7 +51,8 @@ class _Recorder(TorchDispatchMode):
 
 
 def record_rules(model: PreTrainedModel) -> dict[str, Rule]:
-    """The initialisation rule of each parameter of a model on the meta device, by canonical name."""
+    """The initialisation rule of each parameter of a model on the meta device, by canonical
+    name."""
     _forget_initialised(model)
     with _Recorder() as recorder, torch.no_grad():
         model.initialize_weights()
@@ -76,12 +80,15 @@ def draw_parameters(model: nn.Module, rules: dict[str, Rule], seed: int) -> None
     """Fills every parameter, sharded or not, as `rules` say."""
     for name, parameter in model.named_parameters():
         shape, offset = local_slice(parameter)
-        values = draw(rules[canonical(name)], f"{seed}:{canonical(name)}", parameter.shape, shape, offset)
+        values = draw(
+            rules[canonical(name)], f"{seed}:{canonical(name)}", parameter.shape, shape, offset
+        )
         local(parameter).copy_(values)
 
 
 def restore_buffers(model: PreTrainedModel) -> None:
-    """Computes buffers anew: `to_empty` leaves garbage in those that no checkpoint holds (rotary frequencies)."""
+    """Computes buffers anew: `to_empty` leaves garbage in those that no checkpoint holds (rotary
+    frequencies)."""
     _forget_initialised(model)
     for module in model.modules():
         if next(module.buffers(recurse=False), None) is not None:
@@ -109,7 +116,8 @@ def draw(
     part: tuple[int, ...] | None = None,
     offset: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """The part of size `part` at `offset` of the parameter of size `shape` named `key`, fp32 on the CPU."""
+    """The part of size `part` at `offset` of the parameter of size `shape` named `key`, fp32 on
+    the CPU."""
     part = tuple(part if part is not None else shape)
     offset = tuple(offset or (0,) * len(part))
     if 0 in part:
@@ -125,8 +133,11 @@ def draw(
 def _draw_block(rule: Rule, key: str, shape: tuple[int, ...], block: int) -> Tensor:
     rows = min(ROWS_PER_BLOCK, shape[0] - block * ROWS_PER_BLOCK)
     values = torch.empty((rows, *shape[1:]))
+    fill = getattr(values, rule.method)
     if rule.method in ("fill_", "zero_"):
-        return getattr(values, rule.method)(*rule.args)
+        fill(*rule.args)
+        return values
     digest = hashlib.sha256(f"{key}:{block}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return getattr(values, rule.method)(*rule.args, generator=generator)
+    fill(*rule.args, generator=generator)
+    return values

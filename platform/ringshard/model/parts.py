@@ -15,7 +15,8 @@ class Parts:
     embedding: nn.Module
     head: nn.Module
     others: tuple[nn.Module, ...]
-    """Modules of the base model beside blocks and embedding that own parameters (final norm, positions)."""
+    """Modules of the base model beside blocks and embedding that own parameters (final norm,
+    positions)."""
     tied: bool
     """Whether head and embedding share their weight."""
 

@@ -15,7 +15,8 @@ from ringshard.model.names import canonical
 
 @torch.no_grad()
 def load_pretrained(model: PreTrainedModel, directory: str) -> None:
-    """Fills every parameter of `model` (sharded or not, with storage) from the safetensors in `directory`.
+    """Fills every parameter of `model` (sharded or not, with storage) from the safetensors in
+    `directory`.
 
     Raises ConfigError that lists missing names or different shapes before any weight is touched.
     """
@@ -68,4 +69,6 @@ def _copy_slice(parameter: torch.Tensor, stored: Any) -> None:
     shape, offset = local_slice(parameter)
     if 0 in shape:
         return
-    local(parameter).copy_(stored[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))])
+    local(parameter).copy_(
+        stored[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
+    )

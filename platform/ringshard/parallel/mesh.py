@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ringshard.config.schema.hardware import Device, Hardware
@@ -48,7 +49,7 @@ def start(hardware: Hardware, parallelism: Parallelism) -> Mesh:
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = _device(hardware)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store = dist.HashStore() if world_size == 1 else None
+    store = HashStore() if world_size == 1 else None
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
     return build(parallelism, device)
 

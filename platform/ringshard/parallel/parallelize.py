@@ -44,7 +44,8 @@ def recompute_blocks(blocks: nn.ModuleList) -> None:
 def shard(
     model: nn.Module, units: Parts, mesh: Mesh, parallelism: Parallelism, precision: Precision
 ) -> None:
-    """FSDP2: one group per block, the embedding alone, final norm and head together, the rest in the root.
+    """FSDP2: one group per block, the embedding alone, final norm and head together, the rest in
+    the root.
 
     A tied head needs its weight in the group of the embedding: both stay in the root's.
     """
@@ -55,7 +56,9 @@ def shard(
     for block in units.blocks:
         fully_shard(block, mesh=mesh.fsdp, mp_policy=policy, reshard_after_forward=reshard)
     if not units.tied:
-        fully_shard(units.embedding, mesh=mesh.fsdp, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(
+            units.embedding, mesh=mesh.fsdp, mp_policy=policy, reshard_after_forward=reshard
+        )
         # Its weights are wanted again at once by the backward pass.
         last = [*units.others, units.head]
         fully_shard(last, mesh=mesh.fsdp, mp_policy=policy, reshard_after_forward=False)
@@ -64,7 +67,8 @@ def shard(
 
 
 def sum_gradients(model: nn.Module) -> None:
-    """Gradients are summed over the ranks, for the loss is divided by the global token count already.
+    """Gradients are summed over the ranks, for the loss is divided by the global token count
+    already.
 
     Neither setter reaches the modules below; gloo has no PREMUL_SUM, hence the second one.
     """
@@ -75,14 +79,16 @@ def sum_gradients(model: nn.Module) -> None:
 
 
 def reshard(model: nn.Module) -> None:
-    """Puts the shards back in place of full weights, which a forward without a backward pass leaves behind."""
+    """Puts the shards back in place of full weights, which a forward without a backward pass
+    leaves behind."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def accumulate(model: nn.Module, last: bool) -> None:
-    """Before the backward pass of a micro-batch: replicas exchange gradients after the last one only."""
+    """Before the backward pass of a micro-batch: replicas exchange gradients after the last one
+    only."""
     if isinstance(model, FSDPModule):
         model.set_requires_all_reduce(last)
         model.set_is_last_backward(last)

@@ -1,4 +1,5 @@
-"""A rank: `python -m ringshard.train RUN_DIR ATTEMPT`, started by torchrun; never Hydra, never MLflow."""
+"""A rank: `python -m ringshard.train RUN_DIR ATTEMPT`, started by torchrun; never Hydra, never
+MLflow."""
 
 import os
 from pathlib import Path

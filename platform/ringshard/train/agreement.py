@@ -1,7 +1,9 @@
 """Small numbers that travel ahead: what all ranks must know of a step before its backward pass.
 
-One CPU tensor goes round on a gloo group, posted a step early and read when it has long arrived: so stopping is
-agreed at the same step by all ranks, and the loss is divided by the global count, with no latency added.
+One CPU tensor goes round on a gloo group, posted a step early and read when it has long arrived:
+so stopping is
+agreed at the same step by all ranks, and the loss is divided by the global count, with no latency
+added.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""From a frozen job to a trainer: every object is built here, in the order in which they need each other."""
+"""From a frozen job to a trainer: every object is built here, in the order in which they need each
+other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ def model_on(mesh: Mesh, job: Job, vocab_size: int) -> PreTrainedModel:
 def check_head(model: PreTrainedModel, mesh: Mesh) -> None:
     """Compares our logits with the library's on a few tokens.
 
-    Raises ConfigError for a model that does more after its head (scaling, soft-capping): its loss would be wrong.
+    Raises ConfigError for a model that does more after its head (scaling, soft-capping): its loss
+    would be wrong.
     """
     ids = torch.arange(8, device=mesh.device)[None] % model.config.vocab_size
     model.eval()
@@ -118,12 +120,14 @@ def check_head(model: PreTrainedModel, mesh: Mesh) -> None:
     reshard(model)
     if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4):
         raise ConfigError(
-            f"model.type={model.config.model_type} changes its logits after the output head, which the "
-            "loss by chunks does not do: choose a model without logit scaling or soft-capping"
+            f"model.type={model.config.model_type} changes its logits after the output head, which "
+            "the loss by chunks does not do: choose a model without logit scaling or soft-capping"
         )
 
 
-def _state(root: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, mesh: Mesh) -> TrainState:
+def _state(
+    root: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, mesh: Mesh
+) -> TrainState:
     newest = checkpoint.latest(root, mesh.host)
     if newest is None:
         return TrainState(step=0, tokens_seen=0, rows_read=0)
@@ -147,7 +151,9 @@ def _peak(job: Job, mesh: Mesh, dataset: Dataset) -> Peak:
     dtype = TORCH_DTYPES[job.precision.compute]
     known = job.hardware.peak_tflops
     one = known * 1e12 if known else measure_flops_per_s(mesh.device, dtype)
-    return Peak(flops.per_token(description, job.data.seq_len), one * mesh.world_size, mesh.world_size)
+    return Peak(
+        flops.per_token(description, job.data.seq_len), one * mesh.world_size, mesh.world_size
+    )
 
 
 def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:

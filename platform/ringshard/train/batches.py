@@ -1,9 +1,11 @@
-"""The rows of each step, read ahead by a thread; which rows is a function of the step and the rank alone."""
+"""The rows of each step, read ahead by a thread; which rows is a function of the step and the rank
+alone."""
 
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,7 +56,8 @@ class Batch:
         return Batch(self.first, *moved)
 
     def pin(self) -> "Batch":
-        """The same batch in page-locked memory, from which copies to a CUDA device overlap with its work."""
+        """The same batch in page-locked memory, from which copies to a CUDA device overlap with
+        its work."""
         return Batch(self.first, *(t.pin_memory() for t in self._tensors()))
 
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,7 +73,8 @@ def batch_of(rows: Rows, first: int) -> Batch:
 
 
 def share(total: int, rank: int, size: int) -> tuple[int, int]:
-    """The rows [first, last) of `total` that `rank` of `size` reads; `total` is a multiple of `size`."""
+    """The rows [first, last) of `total` that `rank` of `size` reads; `total` is a multiple of
+    `size`."""
     each = total // size
     return rank * each, (rank + 1) * each
 
@@ -116,10 +120,9 @@ class Batches:
 
     def _put(self, item: Batch | BaseException) -> None:
         while not self._closed.is_set():
-            try:
-                return self._queue.put(item, timeout=0.1)
-            except queue.Full:
-                continue
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=0.1)
+                return
 
     def next(self) -> Batch:
         """The next step's batch; raises what the reading thread raised."""

@@ -130,8 +130,11 @@ def _bar(console: rich.console.Console) -> Progress:
     return Progress(BarColumn(bar_width=24), text, console=console, auto_refresh=False)
 
 
-class _Unbreakable(io.TextIOBase):
-    """A text stream that falls silent for good at its first error, such as a closed pipe."""
+class _Unbreakable:
+    """A text stream that falls silent for good at its first error, such as a closed pipe.
+
+    No io class is its base: that would close stdout when this object is collected.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -140,7 +143,7 @@ class _Unbreakable(io.TextIOBase):
             stream.reconfigure(errors="replace")
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]
+    def encoding(self) -> str:
         return self._stream.encoding
 
     def isatty(self) -> bool:

@@ -43,8 +43,8 @@ def evaluate(
 ) -> Evaluation:
     """Loss on the first `sequences` rows of `dataset` (0: all of one epoch), dropout off.
 
-    Ranks take turns row by row, and all of them make the same number of forward passes, since each one
-    gathers weights: those that run out of rows read one again and learn nothing of it.
+    Ranks take turns row by row, and all of them make the same number of forward passes, since each
+    one gathers weights: those that run out of rows read one again and learn nothing of it.
     """
     total = min(sequences, dataset.rows) if sequences else dataset.rows
     sums = Corpora.zeros(len(dataset.corpora), mesh.device)

@@ -1,9 +1,9 @@
-"""What happens beside training, after a step: each concern one class with one method, in an explicit order."""
+"""What happens beside training, after a step: each concern one class with one method, in an
+explicit order."""
 
 import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-
 
 from ringshard import checkpoint
 from ringshard.data.dataset import Dataset
@@ -22,7 +22,8 @@ class Hook(Protocol):
 
 
 def due(step: int, every: int, last: bool) -> bool:
-    """Whether something that happens every `every` steps (0: only at the end) happens after `step` steps."""
+    """Whether something that happens every `every` steps (0: only at the end) happens after `step`
+    steps."""
     return last or (every > 0 and step % every == 0)
 
 
@@ -91,5 +92,3 @@ class CollectGarbage:
         """See Hook."""
         if due(trainer.state.step, self.every, last):
             gc.collect(1)
-
-

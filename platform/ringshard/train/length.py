@@ -32,7 +32,8 @@ class Length:
         return self.steps or -(-(self.tokens or 0) // self.tokens_per_step)
 
     def position(self, step: int, tokens_seen: int) -> float:
-        """Where the schedule stands before step `step` [steps]; by tokens for a run that ends by tokens."""
+        """Where the schedule stands before step `step` [steps]; by tokens for a run that ends by
+        tokens."""
         return step if self.steps else tokens_seen / self.tokens_per_step
 
     def over(self, step: int, tokens_seen: int) -> bool:

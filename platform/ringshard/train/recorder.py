@@ -1,4 +1,5 @@
-"""Metrics of each step, kept on the device and read once an interval: the only host sync of the loop."""
+"""Metrics of each step, kept on the device and read once an interval: the only host sync of the
+loop."""
 
 import resource
 import time
@@ -45,13 +46,15 @@ class Recorder:
         self.corpora = Corpora.zeros(len(self.corpora_names), self.device)
 
     def add(self, facts: dict[str, float], loss: Tensor, grad_norm: Tensor) -> None:
-        """One step: what the host knows, this rank's part of the loss, and the global gradient norm."""
+        """One step: what the host knows, this rank's part of the loss, and the global gradient
+        norm."""
         self.steps.append(facts)
         self.losses.append(loss)
         self.norms.append(grad_norm)
 
     def flush(self) -> list[dict[str, float]]:
-        """The metrics of each step since the last flush; those of the interval are with the last one."""
+        """The metrics of each step since the last flush; those of the interval are with the last
+        one."""
         losses, norms, corpora = self._reduce()
         for facts, loss, norm in zip(self.steps, losses, norms, strict=True):
             facts.update({"train/loss": loss, "train/grad_norm": norm})
@@ -80,7 +83,9 @@ class Recorder:
     def rates(self) -> dict[str, float]:
         """Rates over all intervals but the first, which warms up, if there is another."""
         measured = self.intervals[1:] or self.intervals
-        tokens, seconds = (sum(column) for column in zip(*measured, strict=True)) if measured else (0, 1)
+        tokens, seconds = (
+            (sum(column) for column in zip(*measured, strict=True)) if measured else (0, 1)
+        )
         return self._rates(tokens / seconds)
 
     def _rates(self, tokens_per_s: float) -> dict[str, float]:

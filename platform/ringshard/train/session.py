@@ -45,13 +45,13 @@ def train_on(
 
 
 def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
-    trainer, parallelism = assembly.trainer, job.parallelism
+    trainer, data, parallelism = assembly.trainer, assembly.validation, job.parallelism
     length = trainer.length
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     accumulation = length.global_batch // (trainer.mesh.dp_size * job.train.micro_batch)
     return {
         "model": f"{trainer.model.config.model_type}, {parameters:,} parameters",
-        "data": f"{', '.join(assembly.validation.corpora)}, {assembly.validation.vocab_size} token ids",
+        "data": f"{', '.join(data.corpora)}, {data.vocab_size} token ids",
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "

@@ -43,9 +43,11 @@ def forward_backward(
     device: torch.device,
     corpora: Corpora | None = None,
 ) -> Tensor:
-    """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no gradient).
+    """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no
+    gradient).
 
-    targets: learned tokens of the *whole* global batch; the parts of all ranks sum to the loss of the step.
+    targets: learned tokens of the *whole* global batch; the parts of all ranks sum to the loss of
+    the step.
     """
     loss = torch.zeros((), device=device)
     pieces = list(batch.micro_batches(micro_batch))
@@ -76,7 +78,8 @@ def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
 def update(optimizer: torch.optim.Optimizer, lr: float, grad_norm: Tensor) -> None:
     """Steps the optimizer at rate `lr`, unless the gradient is not finite: then nothing changes.
 
-    Fused optimizers skip on the device and the host never waits. The norm is equal on all ranks, so they agree.
+    Fused optimizers skip on the device and the host never waits. The norm is equal on all ranks,
+    so they agree.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)

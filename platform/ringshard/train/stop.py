@@ -1,4 +1,5 @@
-"""Asking a rank to stop: a signal sets a flag, and the ranks agree on the step at which they heed it."""
+"""Asking a rank to stop: a signal sets a flag, and the ranks agree on the step at which they heed
+it."""
 
 import signal
 from types import FrameType

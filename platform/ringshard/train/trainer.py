@@ -44,7 +44,8 @@ class Trainer:
     """Loss of the last step that was reported."""
 
     def run(self) -> bool:
-        """Trains; returns whether the end was reached (False: asked to stop, at the same step on all ranks)."""
+        """Trains; returns whether the end was reached (False: asked to stop, at the same step on
+        all ranks)."""
         self.model.train()
         upcoming = self._announce()
         while not self.length.over(self.state.step, self.state.tokens_seen):

@@ -50,7 +50,8 @@ class Tokenizer:
     """How text becomes token ids."""
 
     kind: TokenizerKind = TokenizerKind.bytes
-    """bytes: 256 ids and an end-of-text id; characters: those of the corpus; bpe: trained on the corpus; directory: one that exists."""
+    """bytes: 256 ids and an end-of-text id; characters: those of the corpus; bpe: trained on the
+    corpus; directory: one that exists."""
     path: str | None = None
     """directory only: a folder with a tokenizer.json, or a transformers tokenizer."""
     vocab_size: int | None = None
@@ -78,7 +79,8 @@ class Corpus:
     separator: str | None = None
     """document=separator only: the string between two documents."""
     text_field: str | None = None
-    """Records (jsonl, parquet, hf_dataset, custom): the field that holds the text (default: text)."""
+    """Records (jsonl, parquet, hf_dataset, custom): the field that holds the text (default:
+    text)."""
     prompt_field: str | None = None
     """Records: a field put before the text whose tokens are read but not learned."""
     messages_field: str | None = None

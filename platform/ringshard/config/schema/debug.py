@@ -5,7 +5,8 @@ from enum import Enum
 
 
 class DebugMode(Enum):
-    """off: as configured; one: one process in the foreground, no torchrun; ranks: two ranks, one may wait for a debugger."""
+    """off: as configured; one: one process in the foreground, no torchrun; ranks: two ranks, one
+    may wait for a debugger."""
 
     off = "off"
     one = "one"

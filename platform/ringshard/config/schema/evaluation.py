@@ -1,4 +1,5 @@
-"""What `jobs/evaluate.py` measures, beside the job that says with which model, data and processes."""
+"""What `jobs/evaluate.py` measures, beside the job that says with which model, data and
+processes."""
 
 from dataclasses import dataclass, field
 from enum import Enum

@@ -53,7 +53,8 @@ class Hardware:
     device_memory_gib: float | None = None
     """Memory of one device [GiB]; null: unknown."""
     peak_tflops: float | None = None
-    """Dense peak of one device in the compute precision [TFLOP/s]; null: measured at the start by a matrix product."""
+    """Dense peak of one device in the compute precision [TFLOP/s]; null: measured at the start by
+    a matrix product."""
     intra_node_gb_per_s: float | None = None
     """Bandwidth between two devices of a node, one direction [GB/s]."""
     inter_node_gb_per_s: float | None = None

@@ -31,7 +31,8 @@ class Sweep:
     """Identity of a sweep."""
 
     name: str | None = None
-    """Runs of the same name and the same configuration are one run; null: a single run is always new."""
+    """Runs of the same name and the same configuration are one run; null: a single run is always
+    new."""
 
 
 @dataclass
@@ -39,7 +40,8 @@ class User:
     """Own code without a fork."""
 
     modules: list[str] = field(default_factory=list)
-    """Python modules imported before anything is built; they register models, optimizers, corpora and hooks."""
+    """Python modules imported before anything is built; they register models, optimizers, corpora
+    and hooks."""
     path: str = "???"
     """Folder put first on the import path for them; the folder where the command was given."""
 

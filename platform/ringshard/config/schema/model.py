@@ -1,4 +1,5 @@
-"""Which model is trained: any causal language model of the transformers library, by type and overrides."""
+"""Which model is trained: any causal language model of the transformers library, by type and
+overrides."""
 
 from dataclasses import dataclass, field
 from typing import Any

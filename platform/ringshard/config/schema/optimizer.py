@@ -13,7 +13,8 @@ class Optimizer:
     lr: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 0.1
-    """Decoupled weight decay of parameters with two or more dimensions; norms and biases have none."""
+    """Decoupled weight decay of parameters with two or more dimensions; norms and biases have
+    none."""
     args: dict[str, Any] = field(default_factory=dict)
     """Arguments of an optimizer registered by a user module."""
 

@@ -20,7 +20,8 @@ class Parallelism:
     dp_shard: int = -1
     """Processes that share one copy of the model (FSDP); -1: what is left over [processes]."""
     reshard_after_forward: bool = True
-    """Whether a block's full weights are freed between forward and backward (less memory, more communication)."""
+    """Whether a block's full weights are freed between forward and backward (less memory, more
+    communication)."""
     activation_checkpoint: ActivationCheckpoint = ActivationCheckpoint.none
     """none keeps all activations, block recomputes each transformer block."""
     compile: bool = False

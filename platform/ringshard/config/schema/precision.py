@@ -13,7 +13,8 @@ class Dtype(Enum):
 
 @dataclass
 class Precision:
-    """Weights and optimizer state stay in fp32; only computation and communication may be shorter."""
+    """Weights and optimizer state stay in fp32; only computation and communication may be
+    shorter."""
 
     compute: Dtype = Dtype.fp32
     """Format of the forward and backward pass."""

@@ -1,4 +1,5 @@
-"""Plain data (a parsed YAML file) to dataclasses and back, with the standard library and yaml alone."""
+"""Plain data (a parsed YAML file) to dataclasses and back, with the standard library and yaml
+alone."""
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -19,12 +20,14 @@ _BY_NAME: dict[type, dict[str, type]] = {
 
 
 def read_job(path: Path) -> Job:
-    """The job frozen in a job.yaml; raises TypeError or KeyError where the file does not fit the schema."""
+    """The job frozen in a job.yaml; raises TypeError or KeyError where the file does not fit the
+    schema."""
     return cast(Job, build(Job, yaml.safe_load(path.read_text(encoding="utf-8"))))
 
 
 def build(kind: Any, value: Any) -> Any:
-    """An object of type `kind` (dataclass, enum, container or scalar annotation) from plain data."""
+    """An object of type `kind` (dataclass, enum, container or scalar annotation) from plain
+    data."""
     if kind is Any or value is None:
         return value
     if get_origin(kind) in (Union, UnionType):
@@ -39,7 +42,8 @@ def build(kind: Any, value: Any) -> Any:
 
 
 def _member(union: Any, value: Any) -> Any:
-    """The member of a union such as `int | float | None` that a value is of; the first one if none is."""
+    """The member of a union such as `int | float | None` that a value is of; the first one if none
+    is."""
     members = [member for member in get_args(union) if member is not NoneType]
     return next((m for m in members if isinstance(m, type) and isinstance(value, m)), members[0])
 

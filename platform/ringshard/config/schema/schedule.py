@@ -43,7 +43,8 @@ class Cosine(Schedule):
 
 @dataclass
 class Wsd(Schedule):
-    """Warm-up, stable, decay: the peak rate, then a straight line at the end (Hu et al. 2024, arXiv:2404.06395)."""
+    """Warm-up, stable, decay: the peak rate, then a straight line at the end (Hu et al. 2024,
+    arXiv:2404.06395)."""
 
     name: str = "wsd"
     """wsd"""

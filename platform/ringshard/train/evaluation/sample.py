@@ -1,4 +1,5 @@
-"""Text from a model that may be sharded: every rank computes the same forward passes and draws the same tokens."""
+"""Text from a model that may be sharded: every rank computes the same forward passes and draws the
+same tokens."""
 
 import torch
 from torch import Tensor
@@ -11,8 +12,8 @@ def sample(
 ) -> list[int]:
     """`tokens` token ids that continue `prompt`, each drawn from softmax(logits / temperature).
 
-    The whole text so far is computed anew for each token: plain, and independent of how the model is
-    sharded. Beyond the model's number of positions only the end of the text is read.
+    The whole text so far is computed anew for each token: plain, and independent of how the model
+    is sharded. Beyond the model's number of positions only the end of the text is read.
     temperature: 0 takes the likeliest token each time.
     """
     device = next(model.parameters()).device
