@@ -204,6 +204,8 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
         (lambda path: os.truncate(path / "__0_0.distcp", 1000), "__0_0.distcp is cut short"),
         (lambda path: (path / ".metadata").unlink(), "no .metadata that can be read"),
         (lambda path: os.truncate(path / ".metadata", 100), "no .metadata that can be read"),
+        (lambda path: (path / "train_state.json").unlink(), "no train_state.json that can be read"),
+        (lambda path: os.truncate(path / "train_state.json", 9), "no train_state.json that"),
         (lambda path: os.truncate(path / ".metadata", 0), "no .metadata that can be read"),
     ],
 )

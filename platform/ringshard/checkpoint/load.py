@@ -34,7 +34,7 @@ def load(
     Hyperparameters stay those of `optimizer`. Raises ConfigError that lists every missing, unknown
     or different tensor and every broken file, before any tensor is touched.
     """
-    reader = Reader(path)
+    state, reader = TrainState.read(path), Reader(path)
     metadata = reader.read_metadata()
     stored = metadata.state_dict_metadata
     if optimizer is None:
@@ -49,4 +49,4 @@ def load(
             "use it with the model and optimizer that it was saved with, or choose another one"
         )
     read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
-    return TrainState.read(path)
+    return state

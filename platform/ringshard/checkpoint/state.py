@@ -33,8 +33,14 @@ class TrainState:
 
     @classmethod
     def read(cls, checkpoint: Path) -> "TrainState":
-        """What `write` stored in the folder `checkpoint`."""
-        return cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+        """What `write` stored in the folder `checkpoint`; raises ConfigError where it is broken."""
+        try:
+            return cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"checkpoint {checkpoint} has no {TRAIN_STATE} that can be read ({error}): "
+                "choose another checkpoint"
+            ) from error
 
 
 def tensors(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
