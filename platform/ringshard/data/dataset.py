@@ -95,7 +95,7 @@ class Dataset:
 
     @cached_property
     def _tokenizer(self) -> tokenizer.Tokenizer:
-        return tokenizer.load((self._folder / self._metadata["tokenizer"]).resolve())
+        return tokenizer.load(self._folder)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without an end of document."""

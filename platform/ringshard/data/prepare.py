@@ -1,24 +1,28 @@
 """Corpora to token stores to rows, once: `python -m ringshard.data.prepare < job.json`.
 
-The cache holds tokenizers/, stores/ (the tokens of one corpus) and prepared/ (how a split of them
-becomes rows), each folder named by a hash of all that decides its content.
+The cache holds tokenizers/ (those learned from corpora), stores/ (the tokens of one corpus) and
+prepared/ (how they become rows), each folder named by a hash of all that decides its content.
 """
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ringshard.config.schema.data import Corpus, Data
+from ringshard.config.schema.data import Tokenizer as Config
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build
-from ringshard.data import chat, progress, rows, store, tokenizer, vocabulary
+from ringshard.data import chat, progress, records, rows, store, tokenizer, vocabulary
 from ringshard.data.cache import built, tidied
 from ringshard.data.checks import check
 from ringshard.data.corpus import Source, source
+from ringshard.data.documents import filled
 from ringshard.data.rows import Part, hashed
+from ringshard.data.store import Store
+from ringshard.data.tokenizer import Tokenizer
 from ringshard.errors import ConfigError
 from ringshard.registry import import_user_modules
 
@@ -47,63 +51,85 @@ class Prepared:
     """H(next | previous) of the validation split [nats per token]; null: vocabulary above 4096."""
 
 
+class _Input(NamedTuple):
+    """A corpus of the mixture, and the state in which its documents are."""
+
+    name: str
+    corpus: Corpus
+    source: Source
+    state: Any
+
+
 def prepare(data: Data) -> Prepared:
-    """Build what is missing; raises ConfigError, and then leaves nothing half-built."""
+    """Build what is missing; raises ConfigError, and then leaves nothing half-built.
+
+    What is whole stays: where rows turn out too long, the stores need not be built once more.
+    """
     check(data)
-    template = chat.template(vocabulary.folder(data.tokenizer))
-    corpora = dict(sorted(data.corpora.items()))
-    sources = {name: source(name, corpus, template) for name, corpus in corpora.items()}
+    inputs = _inputs(data)
     cache = Path(data.cache).expanduser().absolute()
     with tidied(cache):
-        states = {name: each.fingerprint() for name, each in sources.items()}
-        words = _tokenizer(cache, data, list(sources.values()), list(states.values()))
+        key = hashed(_FORMAT, vocabulary.fingerprint(data.tokenizer, [i.state for i in inputs]))
+        words = _tokenizer(cache / "tokenizers" / key, data.tokenizer, inputs)
         parts = {}
-        for name, corpus in corpora.items():
-            folder = _store(cache, name, corpus, sources[name], states[name], words)
-            parts[name] = Part(corpus.weight, folder, store.Store(folder))
-        return _prepared(cache, data, parts, words)
+        for each in inputs:
+            folder = _store(cache / "stores" / hashed(key, each.state, _reading(each)), each, words)
+            parts[each.name] = Part(each.corpus.weight, folder, Store(folder))
+        return _prepared(cache / "prepared", data, parts, words, key)
 
 
-def _tokenizer(cache: Path, data: Data, sources: list[Source], states: list[Any]) -> Path:
-    """The folder of the tokenizer."""
-    key = hashed(_FORMAT, vocabulary.fingerprint(data.tokenizer, states))
-
-    def fill(folder: Path) -> None:
-        pieces = chain.from_iterable(each.pieces() for each in sources)
-        vocabulary.make(data.tokenizer, pieces).save(folder)
-
-    return built(cache / "tokenizers" / key, fill)
+def _inputs(data: Data) -> list[_Input]:
+    """All corpora by name, so that their order in a file does not matter."""
+    template = chat.template(vocabulary.folder(data.tokenizer))
+    sources = {name: source(name, data.corpora[name], template) for name in sorted(data.corpora)}
+    return [
+        _Input(name, data.corpora[name], each, each.fingerprint()) for name, each in sources.items()
+    ]
 
 
-def _store(cache: Path, name: str, corpus: Corpus, source: Source, state: Any, words: Path) -> Path:
-    """The folder of a corpus's tokens."""
-    options = [corpus.document.name, corpus.separator, corpus.text_field, corpus.prompt_field,
-               corpus.messages_field]  # fmt: skip
-    masked = bool(corpus.prompt_field or corpus.messages_field)
-
-    def fill(folder: Path) -> None:
-        with progress.shown(f"Preparing {name}") as advance:
-            store.write(folder, source.pieces(), tokenizer.load(words), masked, advance)
-        if not store.Store(folder).metadata["targets"]:
-            nothing = "no token to learn" if masked else "no text"
-            raise ConfigError(f"data.corpora.{name} has {nothing}: give another corpus")
-        if source.fingerprint() != state:
-            raise ConfigError(f"data.corpora.{name} changed while it was read: prepare it again")
-
-    return built(cache / "stores" / hashed(_FORMAT, state, options, words.name), fill)
+def _reading(each: _Input) -> list[Any]:
+    """The options that decide which text the documents of given files have."""
+    corpus = each.corpus
+    return [corpus.document.name, corpus.separator, records.fields(corpus)]
 
 
-def _prepared(cache: Path, data: Data, parts: dict[str, Part], words: Path) -> Prepared:
-    """The rows of all corpora."""
-    digest = rows.digest(data, parts)
-    key = hashed(_FORMAT, digest, words.name, [part.folder.name for part in parts.values()])
-    folder = cache / "prepared" / key
+def _tokenizer(folder: Path, config: Config, inputs: list[_Input]) -> Tokenizer:
+    """The tokenizer; what is learned from the corpora is kept in `folder`."""
+    if not vocabulary.is_learned(config):
+        return vocabulary.given(config)
 
     def fill(draft: Path) -> None:
-        rows.write(draft, data, parts, tokenizer.load(words), words)
+        with progress.shown(f"Learning the tokenizer ({config.kind.name})"):
+            pieces = chain.from_iterable(each.source.pieces() for each in inputs)
+            vocabulary.learned(config, filled(pieces)).save(draft)
 
-    metadata = json.loads((built(folder, fill) / "metadata.json").read_text(encoding="utf-8"))
-    known = {field: metadata[field] for field in Prepared.__dataclass_fields__ if field in metadata}
+    return tokenizer.load(built(folder, fill))
+
+
+def _store(folder: Path, each: _Input, words: Tokenizer) -> Path:
+    """The tokens of a corpus, in `folder`."""
+    masked = bool(each.corpus.prompt_field or each.corpus.messages_field)
+
+    def fill(draft: Path) -> None:
+        with progress.counted(f"Preparing {each.name}") as advance:
+            store.write(draft, each.source.pieces(), words, masked, advance)
+        if not Store(draft).metadata["targets"]:
+            missing = "no token to learn" if masked else "no text"
+            raise ConfigError(f"data.corpora.{each.name} has {missing}: give another corpus")
+        if each.source.fingerprint() != each.state:
+            raise ConfigError(f"data.corpora.{each.name} changed while it was read: prepare again")
+
+    return built(folder, fill)
+
+
+def _prepared(
+    cache: Path, data: Data, parts: dict[str, Part], words: Tokenizer, key: str
+) -> Prepared:
+    """The rows of all corpora; the stores are named as well, since equal ones may come and go."""
+    name = hashed(key, rows.digest(data, parts), [part.folder.name for part in parts.values()])
+    folder = built(cache / name, lambda draft: rows.write(draft, data, parts, words))
+    metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    known = {field.name: metadata[field.name] for field in fields(Prepared)[1:]}
     return Prepared(prepared=str(folder), **known)
 
 

@@ -1,4 +1,4 @@
-"""How far a preparation is: a live line on a terminal, one plain line when done elsewhere."""
+"""How far a preparation is: a live line on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -10,8 +10,18 @@ from rich.status import Status
 
 
 @contextmanager
-def shown(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Tell stderr about work on `what`; the function given takes new documents and new tokens."""
+def shown(what: str) -> Iterator[Status]:
+    """Tell stderr of work that begins: with a spinner on a terminal, else in one line."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print(f"{what} …", file=sys.stderr, flush=True)
+    with console.status(what) as status:  # draws on a terminal only
+        yield status
+
+
+@contextmanager
+def counted(what: str) -> Iterator[Callable[[int, int], None]]:
+    """The same; the function given takes new documents and new tokens, all are told at the end."""
     documents, tokens, begun = 0, 0, time.monotonic()
 
     def line() -> str:
@@ -24,6 +34,6 @@ def shown(what: str) -> Iterator[Callable[[int, int], None]]:
         documents, tokens = documents + new_documents, tokens + new_tokens
         status.update(line())
 
-    with Status(what, console=Console(stderr=True)) as status:  # draws on a terminal only
+    with shown(what) as status:
         yield advance
-    print(line(), file=sys.stderr)
+    print(line(), file=sys.stderr, flush=True)

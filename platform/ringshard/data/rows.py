@@ -39,9 +39,7 @@ def digest(data: Data, parts: dict[str, Part]) -> str:
     )
 
 
-def write(
-    folder: Path, data: Data, parts: dict[str, Part], tokenizer: Tokenizer, vocabulary: Path
-) -> None:
+def write(folder: Path, data: Data, parts: dict[str, Part], tokenizer: Tokenizer) -> None:
     """Fill the prepared folder; raises ConfigError if a split has less than one row."""
     splits = {name: divide(part.store.bounds, data.split, data.validation_share)
               for name, part in parts.items()}  # fmt: skip
@@ -51,6 +49,7 @@ def write(
     _refuse_empty(data, parts, rows)
     apart = {name: spans["validation"] for name, spans in splits.items()}
     known = _entropy(parts, apart, tokenizer.vocab_size)
+    tokenizer.save(folder)
     metadata = {
         "digest": digest(data, parts),
         "vocab_size": tokenizer.vocab_size,
@@ -59,7 +58,6 @@ def write(
         "packing": data.packing.name,
         "split": data.split.name,
         "validation_share": data.validation_share,
-        "tokenizer": os.path.relpath(vocabulary, folder),
         "corpora": {
             name: {"weight": part.weight, "store": os.path.relpath(part.folder, folder)}
             for name, part in parts.items()

@@ -105,6 +105,8 @@ def characters(texts: Iterable[tuple[str, bool]]) -> Characters:
     for text, ends in texts:
         alphabet.update(text)
         documents += ends
+    if not alphabet:
+        raise ConfigError("data.corpora have no text: give others")
     return Characters("".join(sorted(alphabet)), several=documents > 1)
 
 

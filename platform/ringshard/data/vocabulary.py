@@ -40,17 +40,27 @@ def fingerprint(config: Config, corpora: list[Any]) -> list[Any]:
     return ["directory", config.end_token, files.fingerprint(_files(path))]
 
 
-def make(config: Config, pieces: Iterable[Piece]) -> Tokenizer:
-    """The tokenizer; `pieces` are all documents, read only where it learns from them."""
+def is_learned(config: Config) -> bool:
+    """Whether the corpora decide what the tokenizer is."""
+    return config.kind in (TokenizerKind.characters, TokenizerKind.bpe)
+
+
+def given(config: Config) -> Tokenizer:
+    """A tokenizer that is not learned."""
     if config.kind is TokenizerKind.bytes:
         return Bytes()
+    from ringshard.data import subword
+
+    return subword.load(Path(str(config.path)).expanduser(), config.end_token)
+
+
+def learned(config: Config, pieces: Iterable[Piece]) -> Tokenizer:
+    """The tokenizer of all these documents."""
     if config.kind is TokenizerKind.characters:
         return characters((piece.text, piece.ends) for piece in pieces)
     from ringshard.data import subword
 
-    if config.kind is TokenizerKind.bpe:
-        return subword.train((piece.text for piece in pieces), config.vocab_size or 0)
-    return subword.load(Path(str(config.path)).expanduser(), config.end_token)
+    return subword.train((piece.text for piece in pieces), config.vocab_size or 0)
 
 
 def _files(folder: Path) -> list[Path]:

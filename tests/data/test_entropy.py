@@ -1,0 +1,34 @@
+"""Entropies against their definitions."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringshard.data.entropy import entropy
+
+
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=200), st.integers(1, 20))
+def test_bigram_entropy_is_the_mean_loss_of_the_counted_model(ids: list[int], block: int) -> None:
+    tokens = np.array(ids, dtype=np.uint16).astype(np.int64)
+    pairs = list(itertools.pairwise(ids))
+    counts = {pair: pairs.count(pair) for pair in pairs}
+    before = {p: sum(n for (q, _), n in counts.items() if q == p) for p, _ in pairs}
+    loss = -sum(math.log(counts[pair] / before[pair[0]]) for pair in pairs) / len(pairs)
+    blocks = [
+        (tokens[at : at + block], tokens[at + 1 : at + 1 + block][: len(tokens[at + 1 :])])
+        for at in range(0, len(tokens) - 1, block)
+    ]
+    found = entropy([(a[: len(b)], b) for a, b in blocks], 5)
+    assert found.bigram == pytest.approx(loss, abs=1e-12)
+    assert found.bigram <= found.unigram + 1e-12
+
+
+def test_alternating_tokens_are_known_from_the_one_before() -> None:
+    tokens = np.tile([0, 1], 500)
+    found = entropy([(tokens[:-1], tokens[1:])], 2)
+    assert found.bigram == 0
+    assert found.unigram == pytest.approx(math.log(2), abs=1e-5)

@@ -1,0 +1,91 @@
+"""Rows hold every token as a target once, and nothing of the other split."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringshard.config.schema.data import Packing, Split
+from ringshard.data.packing import index, layout
+from ringshard.data.split import Spans, divide, held_out, joined
+
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
+SEQ_LEN = st.integers(1, 12)
+SPLITS = st.sampled_from(list(Split))
+
+
+def bounds_of(lengths: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def tokens_of(spans: Spans) -> np.ndarray:
+    """The positions of the store that lie in the spans."""
+    ranges = [np.arange(start, end) for start, end in zip(*spans, strict=True)]
+    return np.concatenate([np.empty(0, int), *ranges])
+
+
+def rows_of(spans: Spans, packing: Packing, seq_len: int) -> list[np.ndarray]:
+    made = layout(index(spans, packing, seq_len), packing, seq_len)
+    return [
+        np.concatenate([np.arange(part.start, part.stop) for part in made.slices(row)])
+        for row in range(made.rows)
+    ]
+
+
+@given(LENGTHS, SPLITS, st.floats(0.01, 0.99))
+def test_splits_share_no_token_and_lose_none(
+    lengths: list[int], split: Split, share: float
+) -> None:
+    parts = divide(bounds_of(lengths), split, share)
+    both = np.concatenate([tokens_of(parts["train"]), tokens_of(parts["validation"])])
+    assert np.array_equal(np.sort(both), np.arange(sum(lengths)))
+
+
+@given(LENGTHS, SPLITS, st.floats(0.01, 0.99), SEQ_LEN)
+def test_concat_rows_are_the_stream_of_the_split_with_one_token_of_overlap(
+    lengths: list[int], split: Split, share: float, seq_len: int
+) -> None:
+    for spans in divide(bounds_of(lengths), split, share).values():
+        stream, rows = tokens_of(spans), rows_of(spans, Packing.concat, seq_len)
+        assert len(rows) == max(0, (len(stream) - 1) // seq_len)
+        for number, row in enumerate(rows):
+            at = number * seq_len
+            assert np.array_equal(row, stream[at : at + seq_len + 1])
+
+
+@given(LENGTHS, SEQ_LEN)
+def test_a_row_of_its_own_holds_one_document_and_each_target_once(
+    lengths: list[int], seq_len: int
+) -> None:
+    bounds = bounds_of(lengths)
+    rows = rows_of(Spans(bounds[:-1], bounds[1:]), Packing.none, seq_len)
+    targets = Counter(int(token) for row in rows for token in row[1:])
+    expected = [token for b, e in itertools.pairwise(bounds) for token in range(b + 1, e)]
+    assert targets == Counter(expected)
+    documents = [set(np.searchsorted(bounds, row, side="right")) for row in rows]
+    assert all(len(of) == 1 for of in documents) and all(len(row) <= seq_len + 1 for row in rows)
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_joined_spans_hold_the_same_tokens(kept: list[bool]) -> None:
+    bounds, chosen = bounds_of([3] * len(kept)), np.array(kept, dtype=bool)
+    spans = Spans(bounds[:-1][chosen], bounds[1:][chosen])
+    assert np.array_equal(tokens_of(joined(spans)), tokens_of(spans))
+    assert (joined(spans).start[1:] > joined(spans).end[:-1]).all()
+
+
+def test_documents_stay_in_their_split_when_more_are_added() -> None:
+    assert np.array_equal(held_out(1000, 0.05), held_out(5000, 0.05)[:1000])
+
+
+def test_share_of_documents_is_what_was_asked_for() -> None:
+    assert abs(held_out(100_000, 0.05).mean() - 0.05) < 0.003
+    assert (held_out(1000, 0.05) <= held_out(1000, 0.1)).all()  # a larger share holds the smaller
+
+
+def test_position_cuts_where_nanogpt_cuts() -> None:
+    length = 1_115_394  # tiny Shakespeare
+    parts = divide(np.array([0, length]), Split.position, 0.1)
+    assert int(parts["train"].end[0]) == int(length * 0.9) == int(parts["validation"].start[0])
