@@ -1,0 +1,52 @@
+"""A test that cannot fail proves nothing: each planted bug must make its test fail, and fail alone.
+
+The bug is planted in a copy of the tree, whose packages come first on the path.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutations.planted import BUGS, Bug
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.mutations
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_goes_unnoticed(bug: Bug, tmp_path: Path) -> None:
+    tree = _copy(tmp_path / "tree")
+    _plant(bug, tree)
+    run = _pytest(bug.test, tree)
+    # 1: tests were collected and run, and some failed; any other code is an error of ours.
+    assert run.returncode == 1, run.stdout[-3000:] + run.stderr[-1000:]
+    assert "1 failed" in run.stdout.splitlines()[-1], run.stdout[-3000:]
+
+
+def test_a_bug_is_planted_where_nothing_is() -> None:
+    for bug in BUGS:
+        text = (ROOT / bug.file).read_text()
+        assert text.count(bug.right) == 1, f"{bug.name}: {text.count(bug.right)} places"
+
+
+def _copy(tree: Path) -> Path:
+    for part in ("platform", "tests", "jobs", "conf"):
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
+
+
+def _plant(bug: Bug, tree: Path) -> None:
+    file = tree / bug.file
+    text = file.read_text()
+    assert text.count(bug.right) == 1
+    file.write_text(text.replace(bug.right, bug.wrong))
+
+
+def _pytest(test: str, tree: Path) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PYTHONPATH": str(tree / "platform")}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)

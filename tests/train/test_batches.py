@@ -1,0 +1,70 @@
+"""Rows become inputs and targets once, before anything divides them."""
+
+import numpy as np
+import pytest
+import torch
+from parity.curves import RaggedRows
+
+from ringshard.data.dataset import Rows
+from ringshard.model.head import IGNORED
+from ringshard.train.agreement import mask_surplus
+from ringshard.train.batches import Batch, Batches, batch_of
+
+
+def _rows() -> Rows:
+    tokens = np.arange(10).reshape(2, 5)
+    learned = np.array([[True] * 4, [False, True, False, True]])
+    return Rows(tokens, learned, np.array([0, 1]))
+
+
+def test_a_target_is_not_the_token_after_its_input() -> None:
+    batch = batch_of(_rows(), 0)
+    assert batch.input_ids.tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
+    assert batch.targets[0].tolist() == [1, 2, 3, 4]
+
+
+def test_a_token_that_is_not_learned_has_a_target() -> None:
+    batch = batch_of(_rows(), 0)
+    assert batch.targets[1].tolist() == [IGNORED, 7, IGNORED, 9]
+    assert batch.counts.tolist() == [4, 2]
+
+
+def _read(world: int, steps: int, first_row: int = 0) -> list[Batch]:
+    """All ranks' batches, in the order of the rows."""
+    readers = [Batches(RaggedRows(), 12, rank, world, first_row) for rank in range(world)]
+    batches = [reader.next() for _ in range(steps) for reader in readers]
+    for reader in readers:
+        reader.close()
+    return batches
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_ranks_together_read_other_rows_than_one(world: int) -> None:
+    one = torch.cat([batch.input_ids for batch in _read(1, 3)])
+    assert torch.equal(one, torch.cat([batch.input_ids for batch in _read(world, 3)]))
+
+
+def test_reading_from_a_later_row_gives_other_rows() -> None:
+    later = _read(1, 1, first_row=24)[0]
+    assert torch.equal(later.input_ids, _read(1, 3)[2].input_ids)
+
+
+def test_an_error_of_the_reading_thread_is_swallowed() -> None:
+    class Broken(RaggedRows):
+        def read(self, first: int, last: int) -> Rows:
+            raise OSError("the disk is gone")
+
+    batches = Batches(Broken(), 4, 0, 1)
+    with pytest.raises(OSError, match="the disk is gone"):
+        batches.next()
+    batches.close()
+
+
+@pytest.mark.parametrize("budget", [0, 1, 5, 6, 100])
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_budget_keeps_another_number_of_targets(budget: int, world: int) -> None:
+    whole = batch_of(_rows(), 0)
+    kept = 0
+    for piece in whole.micro_batches(2 // world):
+        kept += int(mask_surplus(piece, whole.counts, budget).counts.sum())
+    assert kept == min(budget, 6)
