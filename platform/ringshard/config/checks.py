@@ -175,15 +175,26 @@ def _batch(job: Job) -> None:
                 f"train.global_batch={train.global_batch} tokens must be a multiple of"
                 f" data.seq_len={job.data.seq_len}: use {near}"
             )
-    step = job.hardware.world_size * train.micro_batch
-    if sequences % step:
-        unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
-        near = max(1, round(sequences / step)) * step * unit
+    world = job.hardware.world_size
+    if sequences % (world * train.micro_batch):
         raise ConfigError(
-            f"train.global_batch={train.global_batch} must be a multiple of"
-            f" {job.hardware.world_size} processes × train.micro_batch={train.micro_batch}:"
-            f" use {near}, or another micro_batch"
+            f"train.global_batch={train.global_batch} {train.batch_unit.name} must be a multiple of"
+            f" {world} processes × train.micro_batch={train.micro_batch}:"
+            f" use {_even_batch(job, sequences)}"
         )
+
+
+def _even_batch(job: Job, sequences: int) -> str:
+    """The nearest batch that divides evenly, and the largest micro-batch for this one."""
+    train, world = job.train, job.hardware.world_size
+    step = world * train.micro_batch
+    unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
+    near = f"train.global_batch={max(1, round(sequences / step)) * step * unit}"
+    share, rest = divmod(sequences, world)
+    if rest:
+        return near
+    micro = max(size for size in range(1, train.micro_batch + 1) if share % size == 0)
+    return f"{near} or train.micro_batch={micro}"
 
 
 def _model(job: Job) -> None:

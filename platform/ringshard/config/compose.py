@@ -83,7 +83,7 @@ def _store(config_name: str, schema: type) -> None:
     store.store(name=f"{config_name}_schema", node=schema)
     for group, kinds in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         for name, kind in kinds.items():
-            store.store(group=group, name=f"{name}_schema", node=kind)
+            store.store(group=f"schema/{group}", name=name, node=kind)
 
 
 def _hydra(command: Command, task: Callable[..., None]) -> None:

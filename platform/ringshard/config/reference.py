@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -9,13 +11,14 @@ from typing import Any, get_args, get_type_hints
 
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.reader import plain
 from ringshard.config.schema.schedule import SCHEDULES
 
 _HEAD = """# Configuration
 
 Every key of a job. `python jobs/train.py --cfg job` prints the values of a command line;
-`group=option` chooses a file of `conf/group/`, `key=value` sets a single key. This page is made from the
-schema's docstrings: `python -m ringshard.config.reference > docs/config.md`.
+`group=option` chooses a file of `conf/group/`, `key=value` sets a single key. This page is made
+from the schema's docstrings: `python -m ringshard.config.reference > docs/config.md`.
 """
 
 
@@ -36,10 +39,10 @@ def documented(kind: type) -> dict[str, str]:
 def reference() -> str:
     """The whole page as Markdown."""
     hints = get_type_hints(Job)
+    named: dict[str, dict[str, Any]] = {"optimizer": {**OPTIMIZERS}, "schedule": {**SCHEDULES}}
     sections = [_HEAD]
     for field in fields(Job):
-        kinds = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES}.get(field.name)
-        for name, kind in (kinds or {"": hints[field.name]}).items():  # type: ignore[attr-defined]
+        for name, kind in named.get(field.name, {"": hints[field.name]}).items():
             title = f"{field.name}={name}" if name else field.name
             sections.append(_section(title, field.name, kind))
     return "\n".join(sections)
@@ -58,30 +61,29 @@ def _rows(prefix: str, kind: type) -> Iterator[tuple[str, str, str, str]]:
     for field in fields(kind):
         hint = hints[field.name]
         key = f"{prefix}.{field.name}"
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             yield from _rows(key, hint)
             continue
         yield f"`{key}`", _type(hint), _default(field), texts[field.name]
-        inner = [part for part in get_args(hint) if is_dataclass(part)]
-        for part in inner:
-            yield from _rows(f"{key}.NAME", part)  # type: ignore[arg-type]  # a dataclass
+        for part in get_args(hint):
+            if isinstance(part, type) and is_dataclass(part):
+                yield from _rows(f"{key}.NAME", part)
 
 
 def _type(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return ", ".join(member.name for member in hint)
-    named = getattr(hint, "__name__", None) if not get_args(hint) else None
-    text = (named or str(hint)).replace("typing.", "").replace("NoneType", "null")
-    return text.split(".")[-1].rstrip("]") if "schema" in text else text.replace("|", "or")
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__name__
+    without_modules = re.sub(r"\w+\.", "", str(hint))
+    return without_modules.replace("None", "null").replace(" | ", " or ")
 
 
 def _default(field: "Field[Any]") -> str:
     value = field.default_factory() if field.default_factory is not MISSING else field.default
-    value = value.name if isinstance(value, Enum) else value
     if value == "???":
         return "set by conf"
-    shown = {None: "null", True: "true", False: "false"} if not isinstance(value, dict | list) else {}
-    return f"`{shown.get(value, value)}`" if isinstance(value, bool | None) else f"`{value}`"
+    return f"`{json.dumps(plain(value)).strip(chr(34))}`"
 
 
 if __name__ == "__main__":

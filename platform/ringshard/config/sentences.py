@@ -67,7 +67,7 @@ def _unknown_option(error: MissingConfigException) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return f"--config-name={option}: there is no such primary config; name one without .yaml"
-    options = [name for name in error.options or [] if not name.endswith("_schema")]
+    options = list(error.options or [])
     near = get_close_matches(option, options, n=1)
     hint = f"did you mean {group}={near[0]}? " if near else ""
     return f"{group}={option}: there is no such option; {hint}it is one of {', '.join(options)}"

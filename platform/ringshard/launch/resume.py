@@ -25,7 +25,7 @@ MAY_CHANGE = (
 )
 
 
-def resume(path: Path, command: Command) -> int:
+def resume(path: Path, command: Command, module: str = "ringshard.train") -> int:
     """Runs the next attempt of a run and returns the exit code; raises ConfigError."""
     run_dir = RunDir(path)
     attempt = run_dir.last_attempt()
@@ -38,20 +38,30 @@ def resume(path: Path, command: Command) -> int:
     job = _changed(run_dir.job(attempt), _delta(record, before, command))
     check(job)
     _refuse_finished(run_dir, attempt, job)
-    overrides = [*before, *command.overrides]
+    overrides = _merged(before, command.overrides)
     run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
     if job.launcher.dry_run:
         show.dry_run([run])
         return 0
-    return run_all(command, [run])
+    return run_all(command, [run], module)
 
 
 def _delta(record: dict[str, Any], before: list[str], command: Command) -> dict[str, Any]:
     """The keys that the new overrides change, as both command lines compose today."""
     config_name, options = record["config_name"], [*record["options"], *command.options]
     old = _job(Command(config_name, options, before))
-    new = _job(Command(config_name, options, [*before, *command.overrides]))
+    new = _job(Command(config_name, options, _merged(before, command.overrides)))
     return {key: value for key, value in leaves(new).items() if leaves(old).get(key) != value}
+
+
+def _merged(before: list[str], added: list[str]) -> list[str]:
+    """The old overrides with the values of the new; a key that came with a plus keeps it."""
+    merged = {override.lstrip("+").partition("=")[0]: override for override in before}
+    for override in added:
+        key = override.lstrip("+").partition("=")[0]
+        plus = "+" if merged.get(key, "").startswith("+") else ""
+        merged[key] = plus + override.lstrip("+") if plus else override
+    return list(merged.values())
 
 
 def _job(command: Command) -> Job:

@@ -1,0 +1,115 @@
+"""What the command line composes to: members, completed paths and degrees, no heavy import."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ringshard.config.checks import check
+from ringshard.config.command import parse
+from ringshard.config.complete import complete
+from ringshard.config.compose import compose, conf_dir
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.optimizer import AdamW
+from ringshard.config.schema.reader import build, plain
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def jobs(*argv: str) -> list[Job]:
+    """The checked jobs of a command line given in /somewhere."""
+    command, _ = parse("train", list(argv))
+    members = [member.config for member in compose(command, Job)]
+    for job in members:
+        complete(job, Path("/somewhere"))
+        check(job)
+    return members
+
+
+OPTIONS = [
+    f"{path.parent.name}={path.stem}"
+    for path in sorted(conf_dir().glob("*/*.yaml"))
+    if path.parent.name != "hydra"
+]
+NEEDS = {
+    "hardware=slurm_h100": ["train.global_batch=64"],
+    "data=text_files": ["data.path=x"],
+    "data=hf_dataset": ["data.path=x"],
+    "data=mixture": ["data.path=x"],
+    "experiment=shakespeare_char": ["data.path=x"],
+    "model=gpt2_char": ["data.seq_len=64"],
+}
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o != "model=pretrained"])
+def test_every_option_of_every_group_composes_and_survives_freezing(option: str) -> None:
+    (job,) = jobs(option, *NEEDS.get(option, []))
+    assert build(Job, plain(job)) == job
+
+
+def test_a_sweep_is_the_product_of_lists_choices_ranges_and_globs() -> None:
+    swept = jobs("-m", "optimizer.lr=1e-3,3e-4", "train.seed=range(1,4)", "parallelism=single,fsdp")
+    assert len(swept) == 12
+    assert {job.hardware.world_size for job in swept} == {1, 2}
+    assert len(jobs("schedule=glob(*)")) == 4
+    assert len(jobs("train.seed=choice(5,6)", "schedule=glob([c*,w*])")) == 6
+
+
+def test_options_and_overrides_may_stand_in_any_order() -> None:
+    assert len(jobs("train.seed=1,2", "-m", "optimizer.lr=1e-2")) == 2
+    assert jobs("train.seed=1", "train.seed=2")[0].train.seed == 2
+
+
+def test_each_member_sees_its_own_choices() -> None:
+    assert [job.output.name for job in jobs("-m", "model=tiny,small")] == ["tiny", "small"]
+
+
+def test_paths_start_where_the_command_was_given_and_the_degree_is_filled_in() -> None:
+    (job,) = jobs(
+        "data=text_files",
+        "data.path=texts/*.txt",
+        "hardware.processes_per_node=4",
+        "train.micro_batch=4",
+    )
+    assert job.output.root == "/somewhere/outputs" and job.user.path == "/somewhere"
+    assert job.data.cache == "/somewhere/outputs/data"
+    assert job.data.corpora["text"].path == "/somewhere/texts/*.txt"
+    assert job.tracking.uri == "sqlite:////somewhere/outputs/mlflow.db"
+    assert job.parallelism.dp_shard == 4
+
+
+def test_an_optimizer_keeps_its_own_fields() -> None:
+    (job,) = jobs("optimizer.beta2=0.9")
+    assert isinstance(job.optimizer, AdamW) and job.optimizer.beta2 == 0.9
+
+
+def test_cfg_job_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys; from ringshard.entry import train; sys.argv[1:] = ['--cfg', 'job']; train();"
+        "print(sorted({'torch', 'transformers', 'mlflow', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    before = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"
+    assert "seq_len: 256" in ended.stdout and list(tmp_path.iterdir()) == []
+    assert time.monotonic() - before < 20
+
+
+def test_a_folder_outside_adds_options(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "optimizer").mkdir(parents=True)
+    own = "name: lion\nlr: 1e-4\nargs:\n  beta: 0.95\n"
+    (tmp_path / "conf" / "optimizer" / "mine.yaml").write_text(own)
+    (tmp_path / "lions.py").write_text("")
+    conf = f"--config-dir={tmp_path / 'conf'}"
+    modules = ["user.modules=[lions]", f"user.path={tmp_path}"]
+    (job,) = jobs(conf, "optimizer=mine", *modules, "optimizer.args.beta=0.9")
+    assert job.optimizer.name == "lion" and job.optimizer.args == {"beta": 0.9}
+    assert job.optimizer.lr == 1e-4

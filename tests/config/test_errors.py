@@ -1,0 +1,150 @@
+"""Every mistake on the command line: one sentence with key, value and fix, exit code 2."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringshard.config.schema.job import Job
+from ringshard.entry import run_job_app
+from ringshard.launch.resume import resume
+from ringshard.launch.start import start
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+# what is typed -> what the sentence must say
+MISTAKES = {
+    # keys
+    "train.stps=3": "train.stps=3: there is no such key; did you mean train.steps",
+    "+train.stps=3": "train.stps=3: there is no such key; did you mean train.steps",
+    "trian.steps=3": "trian.steps=3: there is no such key; did you mean train.steps?",
+    "lr=3": "lr=3: there is no such key; did you mean optimizer.lr?",
+    "optimizer.beta3=1": "did you mean optimizer.beta2 or optimizer.beta1?",
+    "train={steps: 3, x: 4}": "train.x: there is no such key",
+    "+newgroup=tiny": "newgroup=tiny: there is no such key",
+    "model.config.foo=1": "a new entry is added with a plus, +model.config.foo=1",
+    "+model.config.hidden_size=1": "the key is there already; leave the plus out",
+    "data.corpora.x.kind=text_files": "a new corpus is given whole, as in +data.corpora.x=",
+    "+data.corpora.x.kind=text_files": "a new corpus is given whole, as in +data.corpora.x=",
+    "~train.steps": "cannot be taken out; set it to null",
+    "hydra.run.dir=x": "hydra.run.dir=x would have no effect",
+    "hydra/launcher=basic": "hydra/launcher=basic would have no effect",
+    # options of groups
+    "model=tny": "model=tny: there is no such option; did you mean model=tiny?",
+    "optimizer=adamw,sgd": "optimizer=sgd: there is no such option; it is one of adamw",
+    "experiment=null,smoke": "null is no option of the group experiment; use experiment=none",
+    "model=null": "model=null: null is no option of the group model",
+    "+model=tiny": "an option of this group is chosen already; leave the plus out",
+    "model@x=tiny": "model@x=tiny: there is no such group",
+    # values
+    "train.steps=abc": "train.steps=abc must be an integer",
+    "train.steps=1.5": "train.steps=1.5 must be an integer",
+    "train.steps=100,x": "train.steps=x must be an integer",
+    "train=null": "train=null: null is not allowed",
+    "optimizer.lr=": "optimizer.lr= must be a number",
+    "optimizer.lr=-1": "optimizer.lr=-1.0 must be at least 0",
+    "optimizer.lr=nan": "optimizer.lr=nan must be at least 0",
+    "data.seq_len=0": "data.seq_len=0 must be at least 1",
+    "schedule.floor=2": "schedule.floor=2.0 must lie between 0 and 1",
+    "precision.compute=fp8": "precision.compute=fp8 must be one of fp32, bf16",
+    "user.modules=pkg": "must be a list, as in user.modules=[pkg]",
+    "data.corpora=3": "data.corpora=3 must be a mapping",
+    "sweep.name=a/b": "sweep.name=a/b names a folder",
+    # missing and unresolved
+    "data=text_files": "data.corpora.text.path is missing: give data.path=",
+    "~optimizer": "optimizer.name is missing",
+    "train.steps=null": "train.steps is missing: give train.steps=… or train.tokens=…",
+    "optimizer.lr=${oc.env:NOT_SET}": "the environment variable NOT_SET is not set",
+    "optimizer.lr=${nope.x}": "Interpolation key 'nope.x' not found",
+    "optimizer.lr=${nores:1}": "Unsupported interpolation type nores",
+    # syntax
+    "data.path=a=b": "quote the value, 'data.path=\"a=b\"'",
+    "data.path=/data/新": "quote the value",
+    "output.name=#1": "quote the value",
+    "train.steps=[1": "train.steps=[1 cannot be parsed",
+    "train": "an argument is key=value",
+    "=3": "the key before = is missing",
+    "optimizer.lr=interval(0,1)": "use choice() or range()",
+    "optimizer.lr=glob(*)": "the sweep has no member",
+    "--nope": "unrecognized arguments: --nope",
+    "--config-dir=/nope": "--config-dir=/nope is not a folder",
+    "--config-name=nope": "there is no such primary config",
+    # between keys
+    "parallelism.dp_replicate=3": "must be the 2 processes",
+    "parallelism.dp_shard=3": "parallelism.dp_replicate=1 × dp_shard=3 must be the 2 processes",
+    "hardware.nodes=2": "needs hardware.scheduler=slurm",
+    "train.global_batch=17": "must be a multiple of 2 processes × train.micro_batch=8: use train.g",
+    "train.global_batch=24": "use train.global_batch=32 or train.micro_batch=6",
+    "train.batch_unit=tokens train.global_batch=1000": "data.seq_len=256: use 1024",
+    "train.tokens=1000": "both say how long the run is",
+    "schedule.warmup_steps=1000": "is longer than train.steps=",
+    "model.config.max_position_embeddings=64": "data.seq_len=256 is longer than",
+    "model.pretrained=/nope": "exactly one of model.type, model.path and model.pretrained",
+    "model=pretrained model.pretrained=/nope": "is not a folder with a config.json",
+    "optimizer.name=lion": "optimizer.name=lion is not known: use adamw",
+    "user.modules=[nopkg]": "user.modules=[nopkg] is not found in user.path=",
+    "data.tokenizer.kind=bpe": "data.tokenizer.vocab_size is missing",
+    "data.tokenizer.kind=directory": "data.tokenizer.path is missing",
+    "debug=ranks debug.rank=5": "the ranks are 0 to 1",
+    "debug=on hardware.processes_per_node=2": "it runs one process, use debug=ranks",
+    "hardware=slurm_h100 train.global_batch=64": "not supported in this version",
+    # options without effect
+    "hardware.slurm.partition=x": "would have no effect: hardware.scheduler=slurm reads it",
+    "data.tokenizer.vocab_size=300": "would have no effect: data.tokenizer.kind=bpe reads it",
+    "data.tokenizer.path=x": "would have no effect: data.tokenizer.kind=directory reads it",
+    "data.path=x": "data.path=x would have no effect",
+    "data.corpora.python_stdlib.subset=x": "kind=hf_dataset reads it",
+    "debug.rank=1": "debug.rank=1 would have no effect: debug=ranks reads it",
+    "+optimizer.args.x=1": "would have no effect: adamw has fields",
+    # resume
+    "resume=/nope": "resume=/nope does not exist",
+    "resume=.": "is not the folder of a run",
+}
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    typed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [typed] if "{" in typed else typed.split(" ")
+    code = run_job_app("train", words, Job, start, resume)
+    out, err = capsys.readouterr()
+    assert code == 2 and MISTAKES[typed] in err
+    assert err.count("\n") == 1 and out == ""
+    assert list(tmp_path.iterdir()) == []
+    assert "HYDRA_FULL_ERROR" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "typed", ["train.stps=3", "data.path=a=b", "optimizer.lr=${oc.env:NOT_SET}"]
+)
+def test_the_same_through_the_script(typed: str, tmp_path: Path) -> None:
+    command = [sys.executable, CHECKOUT / "jobs" / "train.py", typed]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2 and MISTAKES[typed] in ended.stderr
+    assert ended.stderr.count("\n") == 1 and ended.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_member_is_refused_before_the_first_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = run_job_app("train", ["-m", "train.micro_batch=8,4,3"], Job, start)
+    assert code == 2 and "train.micro_batch=3" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hydras_full_error_still_shows_the_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(Exception, match=r"Could not override"):
+        run_job_app("train", ["train.stps=3"], Job, start)

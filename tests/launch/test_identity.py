@@ -1,0 +1,45 @@
+"""Which configurations are the same run."""
+
+from pathlib import Path
+
+from ringshard.config.complete import complete
+from ringshard.config.compose import Command, compose
+from ringshard.config.schema.job import Job
+from ringshard.launch.identity import place, signature
+
+
+def _job(*overrides: str) -> Job:
+    (member,) = compose(Command("train", [], list(overrides)), Job)
+    complete(member.config, Path("/somewhere"))
+    return member.config
+
+
+def _sweep(*overrides: str) -> str | None:
+    command = Command("train", [], list(overrides))
+    members = compose(command, Job)
+    for member in members:
+        complete(member.config, Path("/somewhere"))
+    return place(command, members)[0].sweep
+
+
+def test_placement_and_bookkeeping_are_not_signed() -> None:
+    plain = signature(_job())
+    same = ("output.root=/x", "tracking=none", "hardware.threads_per_process=4", "user.path=/y")
+    assert signature(_job(*same, "launcher.dry_run=true", "sweep.name=z")) == plain
+    for other in ("optimizer.lr=1e-2", "train.seed=2", "data.seq_len=128", "hardware.device=cuda"):
+        assert signature(_job(other)) != plain, other
+
+
+def test_a_sweep_keeps_its_name_when_values_are_added() -> None:
+    first = _sweep("optimizer.lr=1e-3,1e-4", "train.steps=50")
+    assert first == _sweep("train.steps=50", "optimizer.lr=1e-3,1e-4,1e-5", "tracking=none")
+    assert first != _sweep("optimizer.lr=1e-3,1e-4", "train.steps=60")
+    assert _sweep("optimizer.lr=1e-3") is None
+
+
+def test_runs_of_a_debugger_lie_apart() -> None:
+    command = Command("train", [], ["debug=on"])
+    members = compose(command, Job)
+    complete(members[0].config, Path("/somewhere"))
+    (run,) = place(command, members)
+    assert run.dir.path.parent == Path("/somewhere/outputs/debug/runs")

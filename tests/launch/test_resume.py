@@ -1,0 +1,55 @@
+"""resume=DIR: the frozen job goes on; what would make it another run is refused by name."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from launch.commandline import run, run_dirs
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resume")
+    assert run(folder, "train.steps=100").returncode == 0
+    return folder
+
+
+def _job(run_dir: Path, attempt: int) -> dict[str, dict[str, object]]:
+    return dict(yaml.safe_load((run_dir / f"attempts/{attempt}/job.yaml").read_text()))
+
+
+REFUSED = {
+    "optimizer.lr=2e-3": "optimizer.lr=0.002 cannot change in a resumed run",
+    "model=small": "model.config=",
+    "data.seq_len=8": "data.seq_len=8 cannot change",
+    "train.seed=5": "train.seed=5 cannot change",
+    "output.name=other": "output.name=other cannot change",
+    "train.steps=100": "give more to go on",
+    "train.steps=200,300": "give each key one value",
+    "train.stps=3": "did you mean train.steps",
+    "hardware.processes_per_node=3": "must be a multiple of 3 processes",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_would_be_another_run_is_refused(change: str, finished: Path) -> None:
+    (run_dir,) = run_dirs(finished)
+    ended = run(finished, f"resume={run_dir}", "launcher.dry_run=false", change)
+    assert ended.returncode == 2 and REFUSED[change] in ended.stderr, ended.stderr
+    assert ended.stderr.count("\n") == 1 and not (run_dir / "attempts" / "2").exists()
+
+
+def test_a_longer_run_on_other_hardware_keeps_the_frozen_rest(finished: Path) -> None:
+    """The frozen rate stands although the config files say another one by now."""
+    (run_dir,) = run_dirs(finished)
+    frozen = run_dir / "attempts" / "1" / "job.yaml"
+    frozen.write_text(frozen.read_text().replace("lr: 0.001", "lr: 0.005"))
+    change = ("train.steps=200", "hardware.processes_per_node=1", "tracking=none")
+    ended = run(finished, f"resume={run_dir}", *change)
+    assert ended.returncode == 0, ended.stderr
+    job = _job(run_dir, 2)
+    assert job["train"]["steps"] == 200 and job["parallelism"]["dp_shard"] == 1
+    assert job["optimizer"]["lr"] == 0.005 and job["tracking"]["backend"] == "none"
+    assert job["data"]["digest"] == _job(run_dir, 1)["data"]["digest"]
+    overrides = (run_dir / "attempts/2/overrides.txt").read_text().splitlines()
+    assert "train.steps=200" in overrides and "train.steps=100" not in overrides
