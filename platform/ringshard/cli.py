@@ -34,7 +34,7 @@ def ui(
     if not database.exists():
         raise ConfigError(f"--root {root} holds no mlflow.db: give the output root of your runs")
     _require_free(port)
-    print(f"MLflow on http://127.0.0.1:{port} in half a minute, Ctrl-C ends it", flush=True)
+    print(f"MLflow on http://127.0.0.1:{port} in some seconds; Ctrl-C ends it", flush=True)
     _become_server(database, port)
 
 
@@ -52,13 +52,15 @@ def _require_free(port: int) -> None:
 def _become_server(database: Path, port: int) -> NoReturn:
     """One worker and no job runners: 2 processes instead of 10."""
     command = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1".split()
-    places = {
+    options = {
         "--backend-store-uri": f"sqlite:///{database}",
         "--artifacts-destination": str(database.parent / "mlartifacts"),
+        "--uvicorn-opts": "--log-level critical",  # else Ctrl-C ends in a traceback
     }
-    options = [text for option in places.items() for text in option]
-    lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **store.ENVIRONMENT}
-    os.execve(sys.executable, [sys.executable, *command, *options], os.environ | lean)
+    command += [text for option in options.items() for text in option]
+    lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, **store.ENVIRONMENT, **lean}
+    os.execve(sys.executable, [sys.executable, *command], environment)
 
 
 @track.command()

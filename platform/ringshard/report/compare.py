@@ -9,7 +9,7 @@ from ringshard.report.runs import Run
 _INCIDENTAL = ("output", "tracking", "launcher", "debug", "sweep", "user.path", "data.cache")
 _INCIDENTAL_DATA = ("data.prepared", "data.digest")
 """Where a run lies and how it is watched; nothing that shows in a curve."""
-HEADLINES = {"train/loss": "train loss", "val/loss": "val loss", "perf/tokens_per_s": "tok/s"}
+HEADLINES = {"train/loss": "train\nloss", "val/loss": "val\nloss", "perf/tokens_per_s": "tok/s"}
 
 
 def differences(runs: list[Run]) -> list[str]:
@@ -30,7 +30,8 @@ def table(runs: list[Run], metric: str) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("run", "state"):
         shown.add_column(title, overflow="fold")
-    for title in ("step", *keys, *metrics.values()):
+    narrow = [key.replace(".", ".\n") for key in keys]
+    for title in ("step", *narrow, *metrics.values()):
         shown.add_column(title, justify="right", overflow="fold")
     for run in runs:
         config = (str(run.config.get(key, "")) for key in keys)

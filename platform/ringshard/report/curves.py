@@ -26,7 +26,7 @@ def draw(runs: list[Run], metric: str, path: Path) -> None:
         _run(axes, run, metric, label if len(runs) > 1 else "", color)
     if metric.endswith("/loss"):
         _bigram(axes, {run.bigram_entropy for run in runs} - {None})
-    axes.legend(frameon=False)
+    axes.legend(facecolor="white", edgecolor="none", framealpha=1)
     figure.savefig(path, format="png", dpi=150)
 
 
