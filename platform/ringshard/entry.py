@@ -8,6 +8,7 @@ from typing import TypeVar
 from ringshard.config.command import parse
 from ringshard.config.compose import Command, Member, compose
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.prepare import PrepareJob
 from ringshard.errors import ConfigError
 from ringshard.launch.prepare import PreparationError
 from ringshard.launch.resume import resume
@@ -48,3 +49,15 @@ def run_job_app(
 def train() -> int:
     """`ringshard-train`, the same as jobs/train.py."""
     return run_job_app("train", sys.argv[1:], Job, start, resume)
+
+
+def prepare() -> int:
+    """`ringshard-prepare`, the same as jobs/prepare.py."""
+    return run_job_app("prepare", sys.argv[1:], PrepareJob, _prepare)
+
+
+def _prepare(_: Command, members: list[Member[PrepareJob]]) -> int:
+    from ringshard.data.job import prepare_all  # numpy is slow to import, --cfg needs none of it
+
+    prepare_all([member.config for member in members])
+    return 0

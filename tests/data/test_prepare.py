@@ -304,6 +304,7 @@ BPE = Tokenizer(kind=TokenizerKind.bpe, vocab_size=256)
     ("data", "sentence"),
     [
         (Data(), r"data\.corpora is empty"),
+        (Data(corpora={"a/b": Corpus(path="x")}), r"data\.corpora\.a/b names files"),
         (Data(corpora=CORPUS, seq_len=0), r"data\.seq_len=0 must be 1 or more"),
         (Data(corpora=CORPUS, validation_share=0.0), r"validation_share=0\.0 must lie between"),
         (Data(corpora=CORPUS, validation_share=1.0), r"validation_share=1\.0 must lie between"),
@@ -389,6 +390,16 @@ def test_command_tells_a_mistake_in_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "corpus other is not registered" in done.stderr
     assert not (tmp_path / "cache").exists()
+
+
+def test_job_prints_where_the_data_lie(texts: Path, tmp_path: Path) -> None:
+    jobs = Path(__file__).parents[2] / "jobs" / "prepare.py"
+    overrides = ["data=text_files", f"data.path={texts}", "data.seq_len=16,32"]
+    command = [sys.executable, str(jobs), *overrides, f"output.root={tmp_path / 'out'}"]
+    done = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folders = [Path(line.split()[1]) for line in done.stdout.splitlines() if "prepared" in line]
+    assert len(set(folders)) == 2 and all(folder.is_dir() for folder in folders)
 
 
 def test_killed_preparation_leaves_nothing_that_is_taken_for_a_store(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
     draft.mkdir()
     try:
         fill(draft)
-        for path in draft.rglob("*"):
+        for path in (*draft.rglob("*"), draft):
             _sync(path)
         draft.rename(folder)
         _sync(folder.parent)

@@ -1,5 +1,6 @@
 """Mistakes in the `data` group that can be told without reading anything."""
 
+import re
 from collections.abc import Iterator
 
 from ringshard.config.schema.data import Corpus, CorpusKind, Data, DocumentUnit, TokenizerKind
@@ -38,6 +39,8 @@ def _mistakes(data: Data) -> Iterator[str]:
     if data.path is not None and all(data.path != c.path for c in data.corpora.values()):
         yield f"data.path={data.path} has no effect: no corpus of data.corpora takes it as its path"
     for name, corpus in data.corpora.items():
+        if not re.fullmatch(r"[\w-]+", name):
+            yield f"data.corpora.{name} names files: use letters, digits, _ and - alone"
         yield from _corpus_mistakes(corpus, f"data.corpora.{name}")
     yield from _tokenizer_mistakes(data)
 
@@ -50,7 +53,12 @@ def _corpus_mistakes(corpus: Corpus, key: str) -> Iterator[str]:
             yield f"{key}.{option}={_shown(value)} has no effect with kind={kind.name}: remove it"
     required = _REQUIRED[kind]
     if required and not getattr(corpus, required):
-        yield f"{key}.{required} is missing: kind={kind.name} needs it"
+        hint = (
+            ", such as data.path=FOLDER where the group takes it from there"
+            if required == "path"
+            else ""
+        )
+        yield f"{key}.{required} is missing: kind={kind.name} needs it{hint}"
     if not corpus.weight > 0 or corpus.weight == float("inf"):
         yield f"{key}.weight={corpus.weight} must be above 0: remove the corpus to leave it out"
     if (corpus.document is DocumentUnit.separator) != bool(corpus.separator):
