@@ -22,7 +22,7 @@ IDS = torch.arange(4 * 17).view(4, 17) * 7 % VOCAB
 
 def _ours(name: str) -> tuple[dict[str, torch.Tensor], float, torch.Tensor]:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
-    model = model_on(mesh, job(Topology(), name, 1, None), VOCAB)
+    model = model_on(mesh, job(Topology(), name), VOCAB)
     model.eval()
     loss, _ = model(IDS[:, :-1], targets=IDS[:, 1:])
     return full_parameters(model), loss.item() / (4 * 16), model(IDS[:, :-1]).detach()
@@ -48,7 +48,7 @@ def _initial(world: int, seed: int) -> dict[str, torch.Tensor]:
 
 def _draw(seed: int) -> dict[str, torch.Tensor]:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
-    config = job(Topology(), "llama", 1, None)
+    config = job(Topology(), "llama")
     config.train.seed = seed
     return full_parameters(model_on(mesh, config, VOCAB))
 
@@ -77,7 +77,7 @@ def test_the_librarys_own_scale_of_a_weight_is_lost() -> None:
 
 def _pretrained(directory: str) -> dict[str, torch.Tensor]:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
-    config = job(Topology(), "llama", 1, None)
+    config = job(Topology(), "llama")
     config.model = Model(pretrained=directory)
     return full_parameters(model_on(mesh, config, VOCAB))
 
@@ -119,7 +119,7 @@ def test_a_vocabulary_smaller_than_the_datas_fails_at_a_later_step() -> None:
 
 def _capped() -> None:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
-    config = job(Topology(), "llama", 1, None)
+    config = job(Topology(), "llama")
     config.model = Model(type="granite", config={**MODELS["llama"].config, "logits_scaling": 8.0})
     check_head(model_on(mesh, config, VOCAB), mesh)
 

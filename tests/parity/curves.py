@@ -58,15 +58,19 @@ MODELS = {
 }
 
 
+@dataclass(frozen=True)
 class RaggedRows:
-    """Rows of a noisy counting language; each learns a different number of its tokens, some
-    none."""
+    """Rows of a noisy counting language; each learns a different number of its tokens, some none."""
+
+    learned_at_most: int = 10**9
+    """Tokens of all rows, from the first on, that are learned; none after them."""
 
     def read(self, first: int, last: int) -> Rows:
         """Rows [first, last), each a function of its number."""
-        rows = [self._row(k) for k in range(first, last)]
+        rows = [self._row(k) for k in range(last)]
         tokens, learned, corpus = (np.stack(column) for column in zip(*rows, strict=True))
-        return Rows(tokens, learned, corpus)
+        learned &= learned.cumsum().reshape(learned.shape) <= self.learned_at_most
+        return Rows(tokens[first:], learned[first:], corpus[first:])
 
     def _row(self, k: int) -> tuple[Any, Any, Any]:
         random = np.random.default_rng(k)
@@ -96,14 +100,17 @@ class Curve:
     tokens_seen: int
 
 
-def train(
-    topology: Topology, model: str = "llama", steps: int = 20, tokens: int | None = None
-) -> Curve:
-    """The curve of `steps` steps (or `tokens` tokens) under `topology`, as rank 0 saw it."""
-    return run_ranks(topology.world, _train, topology, model, steps, tokens)[0]
+def train(topology: Topology, model: str = "llama", rows: RaggedRows | None = None) -> Curve:
+    """The curve of 20 steps under `topology`, as rank 0 saw it."""
+    return train_job(topology.world, job(topology, model), rows or RaggedRows())
 
 
-def job(topology: Topology, model: str, steps: int | None, tokens: int | None) -> Job:
+def train_job(world: int, config: Job, rows: RaggedRows) -> Curve:
+    """The curve of a job, as rank 0 saw it."""
+    return run_ranks(world, _train, config, rows)[0]
+
+
+def job(topology: Topology, model: str = "llama", **train: Any) -> Job:
     """The same job for every topology."""
     return Job(
         model=MODELS[model],
@@ -112,8 +119,7 @@ def job(topology: Topology, model: str, steps: int | None, tokens: int | None) -
         schedule=Cosine(warmup_steps=3),
         data=Data(seq_len=32),
         train=Train(
-            steps=None if tokens else steps,
-            tokens=tokens,
+            **{"steps": 20} | train,
             global_batch=16,
             micro_batch=topology.micro_batch,
             grad_clip=1.0,
@@ -121,8 +127,7 @@ def job(topology: Topology, model: str, steps: int | None, tokens: int | None) -
     )
 
 
-def _train(topology: Topology, model: str, steps: int, tokens: int | None) -> Curve:
-    config = job(topology, model, steps, tokens)
+def _train(config: Job, rows: RaggedRows) -> Curve:
     mesh = meshes.build(config.parallelism, torch.device("cpu"))
     network = model_on(mesh, config, VOCAB)
     length = Length.of(config.train, config.data)
@@ -132,7 +137,7 @@ def _train(topology: Topology, model: str, steps: int, tokens: int | None) -> Cu
         mesh=mesh,
         model=network,
         optimizer=optim.build(config.optimizer, network),
-        batches=Batches(RaggedRows(), length.global_batch, mesh.dp_rank, mesh.dp_size),
+        batches=Batches(rows, length.global_batch, mesh.dp_rank, mesh.dp_size),
         length=length,
         state=TrainState(step=0, tokens_seen=0, rows_read=0),
         recorder=Recorder(Peak(1.0, 1.0, mesh.world_size), mesh.device, ["even", "odd"]),

@@ -4,9 +4,18 @@ import functools
 
 import pytest
 import torch
-from parity.curves import Curve, Topology, assert_equal_curves, train
+from parity.curves import (
+    Curve,
+    RaggedRows,
+    Topology,
+    assert_equal_curves,
+    job,
+    train,
+    train_job,
+)
 
 from ringshard.config.schema.parallelism import ActivationCheckpoint, Parallelism
+from ringshard.config.schema.schedule import Constant
 
 ONE = Topology()
 FSDP2 = Topology(world=2)
@@ -65,8 +74,16 @@ def test_the_same_topology_twice_is_not_bitwise(topology: Topology) -> None:
     assert all(torch.equal(second.parameters[n], p) for n, p in first.parameters.items())
 
 
-@pytest.mark.parametrize("topology", [ONE, FSDP2], ids=["one", "fsdp-2"])
-def test_a_token_budget_trains_on_more_or_fewer_tokens_than_promised(topology: Topology) -> None:
-    curve = train(topology, tokens=1777)
+@pytest.mark.parametrize(
+    "topology", [ONE, FSDP2, ACCUMULATED], ids=["one", "fsdp-2", "accumulated"]
+)
+def test_a_token_budget_learns_the_surplus_of_its_last_step(topology: Topology) -> None:
+    budgeted = job(topology, steps=None, tokens=1777)
+    budgeted.schedule = Constant(warmup_steps=0)
+    curve = train_job(topology.world, budgeted, RaggedRows())
     assert curve.tokens_seen == 1777
-    assert_equal_curves(train(ACCUMULATED, tokens=1777), curve)
+
+    # The same steps on rows of which no more than the budget is learned.
+    exact = job(ONE, steps=len(curve.losses))
+    exact.schedule = Constant(warmup_steps=0)
+    assert_equal_curves(train_job(1, exact, RaggedRows(learned_at_most=1777)), curve)
