@@ -10,7 +10,7 @@ from ringshard.config.compose import Command, Member, compose
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.errors import ConfigError
-from ringshard.launch.prepare import PreparationError
+from ringshard.launch.prepare import PreparationError, prepare_and_print
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 
@@ -53,11 +53,4 @@ def train() -> int:
 
 def prepare() -> int:
     """`ringshard-prepare`, the same as jobs/prepare.py."""
-    return run_job_app("prepare", sys.argv[1:], PrepareJob, _prepare)
-
-
-def _prepare(_: Command, members: list[Member[PrepareJob]]) -> int:
-    from ringshard.data.job import prepare_all  # numpy is slow to import, --cfg needs none of it
-
-    prepare_all([member.config for member in members])
-    return 0
+    return run_job_app("prepare", sys.argv[1:], PrepareJob, prepare_and_print)
