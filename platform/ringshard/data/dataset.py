@@ -1,7 +1,7 @@
 """Prepared data as rows: row k of a split, for any k, with no state in between."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,9 +101,9 @@ class Dataset:
         """Token ids of a text, without an end of document."""
         return [int(number) for number in self._tokenizer.encode([text], [False])[0]]
 
-    def decode(self, ids: Iterator[int] | list[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids."""
-        return self._tokenizer.decode(list(ids))
+        return self._tokenizer.decode([int(number) for number in ids])
 
 
 class _Part(NamedTuple):
