@@ -68,6 +68,17 @@ def test_bad_data_is_refused_before_a_run_directory_exists(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("run.json"))
 
 
+def test_a_model_that_cannot_be_built_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    mistakes = {"model.type=lama": "did you mean", "+model.config.hiden=1": "is not a field"}
+    mistakes |= {"model=gpt2_char data.seq_len=128": "longer than the 64 positions"}
+    for typed, sentence in mistakes.items():
+        ended = run(tmp_path, *typed.split())
+        assert ended.returncode == 2 and sentence in ended.stderr, ended.stderr
+        assert not (tmp_path / "outputs").exists()
+
+
 def test_a_vocabulary_smaller_than_the_datas_is_refused(tmp_path: Path) -> None:
     ended = run(tmp_path, "+model.config.vocab_size=100")
     assert (

@@ -1,7 +1,7 @@
 """What must hold between the fields of a job, each in one sentence; pure functions of a Job.
 
 `check` is called for every member of a sweep before anything is written. Options that would have no
-effect are in `ringshard.config.effects`.
+effect are in `ringshard.config.effects`, the rules of the data group in `ringshard.data.checks`.
 """
 
 import re
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
-from ringshard.config.schema.data import CorpusKind, Data, TokenizerKind
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.schedule import SCHEDULES
 from ringshard.config.schema.train import BatchUnit
+from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 
 AT_LEAST = {
@@ -26,8 +26,6 @@ AT_LEAST = {
     "hardware.threads_per_process": 1,
     "parallelism.dp_replicate": 1,
     "model.head_chunk": 1,
-    "data.seq_len": 1,
-    "data.tokenizer.vocab_size": 1,
     "optimizer.lr": 0,
     "optimizer.weight_decay": 0,
     "optimizer.eps": 0,
@@ -60,44 +58,9 @@ def check(job: Job) -> None:
     _batch(job)
     _model(job)
     check_data(job.data)
-    _positions(job)
     _debug(job)
     _user_modules(job)
     check_effects(job)
-
-
-def check_data(data: Data) -> None:
-    """The rules of a data group."""
-    if not data.corpora:
-        raise ConfigError("data.corpora is empty: choose data=python_stdlib, or data=text_files")
-    if not 0 < data.validation_share < 1:
-        raise ConfigError(
-            f"data.validation_share={data.validation_share} must lie between 0 and 1, as in 0.05"
-        )
-    for name, corpus in data.corpora.items():
-        reads_path = corpus.kind in (CorpusKind.text_files, CorpusKind.hf_dataset)
-        if reads_path and not corpus.path:
-            raise ConfigError(
-                f"data.corpora.{name}.path is missing: give data.path=…, what the corpus reads"
-            )
-        if corpus.weight <= 0:
-            raise ConfigError(f"data.corpora.{name}.weight={corpus.weight} must be more than 0")
-        if corpus.kind is CorpusKind.custom and not corpus.name:
-            raise ConfigError(
-                f"data.corpora.{name}.name is missing: kind=custom needs the registered name"
-            )
-    _tokenizer(data)
-
-
-def _tokenizer(data: Data) -> None:
-    kind = data.tokenizer.kind
-    if kind is TokenizerKind.bpe and data.tokenizer.vocab_size is None:
-        raise ConfigError("data.tokenizer.vocab_size is missing: kind=bpe needs it, as in 8192")
-    if kind is TokenizerKind.directory:
-        if data.tokenizer.path is None:
-            raise ConfigError("data.tokenizer.path is missing: kind=directory needs a folder")
-        if not Path(data.tokenizer.path).is_dir():
-            raise ConfigError(f"data.tokenizer.path={data.tokenizer.path} is not a folder")
 
 
 def _ranges(job: Job) -> None:
@@ -210,16 +173,6 @@ def _model(job: Job) -> None:
         folder = sources[key]
         if folder and not (Path(folder) / "config.json").is_file():
             raise ConfigError(f"model.{key}={folder} is not a folder with a config.json in it")
-
-
-def _positions(job: Job) -> None:
-    for key in ("max_position_embeddings", "n_positions"):
-        positions = job.model.config.get(key)
-        if positions is not None and job.data.seq_len > positions:
-            raise ConfigError(
-                f"data.seq_len={job.data.seq_len} is longer than model.config.{key}={positions}:"
-                " shorten the rows or raise it"
-            )
 
 
 def _debug(job: Job) -> None:

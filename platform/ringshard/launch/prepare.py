@@ -1,14 +1,23 @@
-"""The data of a job, prepared before its first file is written, in a process without Hydra."""
+"""What a job needs before its first file: a model that can be built, and its data.
+
+Both are looked at in processes of their own, so that nothing heavy is imported here.
+"""
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from ringshard.config.complete import complete_data
+from ringshard.config.compose import Command, Member
+from ringshard.config.description import describe
 from ringshard.config.leaves import leaves
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
+from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 from ringshard.launch.environment import clean
 
@@ -25,17 +34,34 @@ def prepare_all(jobs: list[Job]) -> None:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
 
     Raises PreparationError after the preparation has said its sentence on stderr, and ConfigError
-    where a model's vocabulary is too small for the data.
+    for a model that can't be built or does not fit the data.
     """
+    vocabularies = [_check_model(job) for job in jobs]
     known: dict[str, dict[str, Any]] = {}
-    for job in jobs:
+    for job, vocabulary in zip(jobs, vocabularies, strict=True):
         key = json.dumps(leaves(job.data), sort_keys=True)
         prepared = known[key] = known.get(key) or _prepare(job)
         job.data.prepared, job.data.digest = prepared["prepared"], prepared["digest"]
-        _check_vocabulary(job, prepared["vocab_size"])
+        needed = prepared["vocab_size"]
+        if vocabulary is not None and vocabulary < needed:
+            raise ConfigError(
+                f"model.config.vocab_size={vocabulary} is less than the {needed} token ids of the"
+                f" data: set it to {needed} or more, or choose another tokenizer"
+            )
 
 
-def _prepare(job: Job) -> dict[str, Any]:
+def _check_model(job: Job) -> int | None:
+    """The vocabulary that the model's configuration insists on; None: it follows the data."""
+    model = describe(job.model, 1, job.user)
+    if model.learned_positions and job.data.seq_len > (model.max_positions or 0):
+        raise ConfigError(
+            f"data.seq_len={job.data.seq_len} is longer than the {model.max_positions} positions of"
+            f" the {model.model_type}: set data.seq_len={model.max_positions}"
+        )
+    return model.vocab_size if model.vocab_size > 1 else None
+
+
+def _prepare(job: Job | PrepareJob) -> dict[str, Any]:
     """Progress and errors go straight to the terminal; the answer is the last line of stdout."""
     process = subprocess.run(
         [sys.executable, "-m", "ringshard.data.prepare"],
@@ -49,10 +75,30 @@ def _prepare(job: Job) -> dict[str, Any]:
     return answer
 
 
-def _check_vocabulary(job: Job, needed: int) -> None:
-    size = job.model.config.get("vocab_size")
-    if size is not None and size < needed:
-        raise ConfigError(
-            f"model.config.vocab_size={size} is less than the {needed} token ids of the data:"
-            f" leave it out, or set it to {needed} or more"
-        )
+def prepare_and_print(_: Command, members: list[Member[PrepareJob]]) -> int:
+    """jobs/prepare.py: prepares the data of each member and prints where they lie."""
+    for member in members:
+        complete_data(member.config.data, Path.cwd())
+        member.config.user.path = str(Path(member.config.user.path).absolute())
+        check_data(member.config.data)
+    for member in members:
+        print(_described(_prepare(member.config)))
+    return 0
+
+
+def _described(prepared: dict[str, Any]) -> str:
+    """What a user wants to know of prepared data, in a few lines."""
+    rows = (
+        f"{prepared['train_rows']:,} for training, {prepared['validation_rows']:,} for validation"
+    )
+    lines = {
+        "prepared": prepared["prepared"],
+        "digest": prepared["digest"],
+        "documents": f"{prepared['documents']:,}",
+        "tokens": f"{prepared['tokens']:,}, of {prepared['vocab_size']:,} kinds",
+        "rows": rows,
+    }
+    if prepared["bigram_entropy"] is not None:
+        entropy = f"{prepared['bigram_entropy']:.4f} nats per token"
+        lines["entropy"] = f"{entropy}, of the validation split's bigrams"
+    return "\n".join(f"{name:<10}{value}" for name, value in lines.items())
