@@ -43,7 +43,7 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     result = run.result(attempt)
     here = short(run.path)
     lines = [("run", f"{here}  ({outcome})")]
-    if result:
+    if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
