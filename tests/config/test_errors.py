@@ -79,7 +79,7 @@ MISTAKES = {
     "train.global_batch=24": "use train.global_batch=32 or train.micro_batch=6",
     "train.batch_unit=tokens train.global_batch=1000": "data.seq_len=256: use 1024",
     "train.tokens=1000": "both say how long the run is",
-    "schedule.warmup_steps=1000": "is longer than train.steps=",
+    "schedule.warmup_steps=1000": "is longer than the run of 300 steps",
     "model.pretrained=/nope": "exactly one of model.type, model.path and model.pretrained",
     "model=pretrained model.pretrained=/nope": "is not a folder with a config.json",
     "optimizer.name=lion": "optimizer.name=lion is not known: use adamw",

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from ringshard import checkpoint, optim, registry
 from ringshard.checkpoint import TrainState
+from ringshard.config.length import Length
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
 from ringshard.data.dataset import Dataset
@@ -26,7 +27,6 @@ from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
 from ringshard.train.console import Console
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
-from ringshard.train.length import Length
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
 

@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ringshard.checkpoint import TrainState
+from ringshard.config.length import Length
 from ringshard.config.schema.job import Job
 from ringshard.optim import schedule
 from ringshard.parallel.mesh import Mesh
@@ -17,7 +18,6 @@ from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
 from ringshard.train.evaluate import Evaluation
 from ringshard.train.hooks import Hook
-from ringshard.train.length import Length
 from ringshard.train.recorder import Recorder
 from ringshard.train.step import clip_gradients, forward_backward, update
 
