@@ -53,7 +53,7 @@ def _options(argv: list[str], arguments: argparse.Namespace) -> list[str]:
             f"--config-dir={given} is not a folder: give one with config groups in it"
         )
     folder = str(Path(given).absolute())
-    return [word.replace(given, folder) if word.endswith(given) else word for word in options]
+    return [word.removesuffix(given) + folder if word.endswith(given) else word for word in options]
 
 
 def _refuse_hydra(override: str) -> None:
