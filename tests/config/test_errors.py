@@ -68,6 +68,7 @@ MISTAKES = {
     "=3": "the key before = is missing",
     "optimizer.lr=interval(0,1)": "use choice() or range()",
     "optimizer.lr=glob(*)": "the sweep has no member",
+    "--cfg=job train.seed=1,2": "train.seed=1,2: only one configuration is shown",
     "--nope": "unrecognized arguments: --nope",
     "--config-dir=/nope": "--config-dir=/nope is not a folder",
     "--config-name=nope": "there is no such primary config",
