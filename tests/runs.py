@@ -53,7 +53,7 @@ def small_job(folder: Path, **train: Any) -> Job:
     prepared = prepare(data)
     settings = {"steps": 12, "global_batch": 8, "micro_batch": 2, "eval_every": 5, "log_every": 3}
     return Job(
-        model=MODEL,
+        model=replace(MODEL, config=dict(MODEL.config)),
         data=replace(data, prepared=prepared.prepared, digest=prepared.digest),
         optimizer=AdamW(lr=3e-3),
         schedule=Cosine(warmup_steps=2),

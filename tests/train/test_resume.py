@@ -36,6 +36,15 @@ def test_a_run_killed_between_checkpoints_is_not_bitwise_the_undisturbed_one(
     assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
 
 
+def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    job.model.config["attention_dropout"] = 0.2
+    run_attempt(job, tmp_path / "whole", 1, 2)
+    run_attempt(job, tmp_path / "run", 1, 2, stop_before=7)
+    run_attempt(job, tmp_path / "run", 2, 2)
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
+
+
 def _forget(run_dir: Path, step: int) -> None:
     """What a kill instead of a stop leaves: no checkpoint of the last step."""
     (run_dir / "checkpoints" / f"step-{step:08d}").rename(run_dir / "checkpoints" / "gone")

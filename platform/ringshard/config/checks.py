@@ -17,9 +17,11 @@ from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.schedule import SCHEDULES, Wsd
+from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
+from ringshard.tracking.store import check as check_address
 
 AT_LEAST = {
     "hardware.nodes": 1,
@@ -59,6 +61,8 @@ def check(job: Job) -> None:
     _batch(job)
     _model(job)
     check_data(job.data)
+    if job.tracking.backend is not Backend.none:
+        check_address(job.tracking.uri)
     _debug(job)
     _user_modules(job)
     check_effects(job)

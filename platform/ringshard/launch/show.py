@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.config.leaves import leaves
+from ringshard.config.schema.tracking import Backend
 from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -38,14 +39,15 @@ def _differing(runs: list[Run]) -> list[str]:
 
 def ended(run: RunDir, attempt: int, outcome: str) -> None:
     """Where the run lies, what came out, and what can be done next."""
-    result = run.result(attempt)
-    here = short(run.path)
+    result, job = run.result(attempt), run.job(attempt)
+    here, root = short(run.path), short(Path(job.output.root))
     lines = [("run", f"{here}  ({outcome})")]
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
-    lines.append(("curves", "ringshard track ui"))
+    if job.tracking.backend is Backend.mlflow:
+        lines.append(("curves", f"ringshard track ui --root {root}"))
     lines.append(("compare", f"ringshard compare {here} OTHER_RUN"))
     print()
     for name, text in lines:

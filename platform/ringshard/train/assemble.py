@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from ringshard import checkpoint, optim, registry
 from ringshard.checkpoint import TrainState
 from ringshard.config.length import Length
+from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
 from ringshard.data.dataset import Dataset
@@ -36,6 +37,7 @@ class Assembly:
     """A trainer and those of its parts that are asked for again at the end."""
 
     trainer: Trainer
+    description: Description
     validation: Dataset
     evaluation: Evaluate
     save: Save
@@ -55,6 +57,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     )
     state = _state(save.root, model, optimizer, mesh)
     length = Length.of(job.train, job.data)
+    description = describe(job.model, training.vocab_size)
     evaluation = Evaluate(
         validation, job.train.eval_every, job.train.eval_sequences, job.train.micro_batch
     )
@@ -67,13 +70,13 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         batches=_batches(job, training, length, state, mesh),
         length=length,
         state=state,
-        recorder=Recorder(_peak(job, mesh, training), mesh.device, training.corpora),
+        recorder=Recorder(_peak(job, mesh, description), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
         console=Console(length.nominal_steps, state.step, log=attempt.log) if first else None,
         spool=_spool(job, attempt) if first else None,
     )
-    return Assembly(trainer, validation, evaluation, save)
+    return Assembly(trainer, description, validation, evaluation, save)
 
 
 def datasets(job: Job) -> tuple[Dataset, Dataset]:
@@ -146,8 +149,7 @@ def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh
     )
 
 
-def _peak(job: Job, mesh: Mesh, dataset: Dataset) -> Peak:
-    description = describe(job.model, dataset.vocab_size)
+def _peak(job: Job, mesh: Mesh, description: Description) -> Peak:
     dtype = TORCH_DTYPES[job.precision.compute]
     known = job.hardware.peak_tflops
     one = known * 1e12 if known else measure_flops_per_s(mesh.device, dtype)

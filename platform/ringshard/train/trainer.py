@@ -76,6 +76,8 @@ class Trainer:
         targets = agreed.targets
         if budget is not None and targets > budget:
             batch, targets = mask_surplus(batch, agreed.counts, budget), budget
+        # Dropout is drawn anew from (seed, step, rank) each step: no generator need be saved.
+        torch.manual_seed((train.seed << 40) + (state.step << 16) + self.mesh.rank)
         lr = self.lr()
         loss = forward_backward(
             self.model,
