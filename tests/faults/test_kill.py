@@ -22,7 +22,7 @@ COMMAND = [
     "data.split=position",
     "data.validation_share=0.2",
     f"train.steps={STEPS}",
-    "train.log_every=1",
+    "train.log_every=7",
     "train.eval_every=20",
     "train.eval_sequences=4",
     "checkpoint.every=10",
@@ -70,7 +70,7 @@ def test_a_run_killed_with_everything_it_started_ends_otherwise(tmp_path: Path) 
     subprocess.run(_command(undisturbed), check=True, stdout=subprocess.DEVNULL)
     (whole,) = (undisturbed / "runs").iterdir()
 
-    with _killed_at(27, _command(killed), killed) as run:
+    with _killed_at(28, _command(killed), killed) as run:
         assert not (run / "DONE").exists()
     resume = [sys.executable, str(ROOT / "jobs/train.py"), f"resume={run}"]
     subprocess.run(resume, check=True, stdout=subprocess.DEVNULL)

@@ -20,8 +20,8 @@ from ringshard.config.schema.train import Train
 from ringshard.data.dataset import Rows
 from ringshard.model.names import canonical
 from ringshard.parallel import mesh as meshes
-from ringshard.train.assemble import model_on
 from ringshard.train.batches import Batches
+from ringshard.train.network import model_on
 from ringshard.train.recorder import Peak, Recorder
 from ringshard.train.trainer import Trainer
 

@@ -23,7 +23,7 @@ def train(job: Job, attempt: Attempt, stop: Callable[[], bool]) -> None:
     started = time.time()
     mesh = meshes.start(job.hardware, job.parallelism)
     train_on(mesh, job, attempt, stop, started)
-    dist.barrier(mesh.host)
+    dist.barrier(mesh.cpu_group)
     dist.destroy_process_group()
 
 
@@ -68,8 +68,7 @@ def _topology_matters(job: Job, description: Description) -> list[str]:
     """Why the curve is not a function of the config alone; empty where it is."""
     dtypes = {"compute": job.precision.compute, "reduce": job.precision.reduce}
     short = [f"precision.{k}={d.name}" for k, d in dtypes.items() if d is not Dtype.fp32]
-    dropouts = {name: share for name, share in description.dropouts.items() if share > 0}
-    return short + [f"model.config.{name}={share}" for name, share in dropouts.items()]
+    return short + [f"model.config.{name}={p}" for name, p in description.dropouts.items()]
 
 
 def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any]:

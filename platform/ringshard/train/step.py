@@ -14,7 +14,7 @@ from ringshard.train.batches import Batch
 
 
 @dataclass(frozen=True)
-class Corpora:
+class CorpusLosses:
     """Running sums over corpora on the device."""
 
     losses: Tensor
@@ -23,7 +23,7 @@ class Corpora:
     """(corpora,) fp64: learned tokens, which fp32 could not count beyond 2^24."""
 
     @classmethod
-    def zeros(cls, corpora: int, device: torch.device) -> "Corpora":
+    def zeros(cls, corpora: int, device: torch.device) -> "CorpusLosses":
         """Sums of nothing."""
         losses, counts = torch.zeros(2, corpora, dtype=torch.float64, device=device)
         return cls(losses, counts)
@@ -42,7 +42,7 @@ def forward_backward(
     micro_batch: int,
     targets: int,
     device: torch.device,
-    corpora: Corpora | None = None,
+    corpora: CorpusLosses | None = None,
 ) -> Tensor:
     """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no
     gradient).

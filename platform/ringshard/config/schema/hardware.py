@@ -50,9 +50,9 @@ class Hardware:
     """Processes on each node [one per device]."""
     threads_per_process: int = 1
     """CPU threads of each process [threads]."""
-    peak_tflops: float | None = None
-    """Dense peak of one device in the compute precision [TFLOP/s]; null: measured at the start by
-    a matrix product."""
+    peak_tflops: dict[str, float] = field(default_factory=dict)
+    """Dense peak of one device by format, {fp32: …, bf16: …} [TFLOP/s]; one that is not given is
+    measured at the start by a matrix product."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of the processes."""
     slurm: Slurm = field(default_factory=Slurm)

@@ -12,10 +12,11 @@ from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
-from ringshard.train.assemble import check_head, datasets, model_on
+from ringshard.train.assemble import datasets
 from ringshard.train.attempt import Attempt
 from ringshard.train.evaluate import evaluate
 from ringshard.train.evaluation.sample import sample
+from ringshard.train.network import check_model, model_on
 
 
 def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
@@ -23,7 +24,7 @@ def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
     registry.import_user_modules(job.user)
     mesh = meshes.start(job.hardware, job.parallelism)
     run_on(mesh, job, options, attempt)
-    dist.barrier(mesh.host)
+    dist.barrier(mesh.cpu_group)
     dist.destroy_process_group()
 
 
@@ -31,10 +32,10 @@ def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
     """Evaluates; rank 0 records loss, perplexity and samples as the attempt's result."""
     training, validation = datasets(job)
     dataset = training if options.split is Part.train else validation
-    model = model_on(mesh, job, dataset.vocab_size)
+    model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
     if options.checkpoint:
-        checkpoint.load(Path(options.checkpoint), model, None, mesh.host)
-    check_head(model, mesh)
+        checkpoint.load(Path(options.checkpoint), model, None, mesh.cpu_group)
+    check_model(model, mesh)
     found = evaluate(model, dataset, mesh, options.sequences, options.micro_batch)
     samples = _samples(model, dataset, options)
     if mesh.is_first:
