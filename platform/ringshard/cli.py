@@ -101,8 +101,8 @@ def compare(
     width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
     Console(width=width).print(comparison.table(runs, metric))
     for run in runs:
-        if run.damaged:
-            print(f"{run.name}: {run.damaged} damaged lines of its record are left out")
+        if run.lost:
+            print(f"{run.name}: {run.lost} lines of its record are lost")
     if png:
         from ringshard.report.curves import draw  # matplotlib takes a second
 

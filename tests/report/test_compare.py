@@ -107,7 +107,7 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
         ["tiny-c", "done", "0"],
         ["tiny-d", "done", "20", "1.667", "1.7", "12,346"],
     ]
-    assert "tiny-c: 22 damaged lines of its record are left out" in done.stdout
+    assert "tiny-c: 22 lines of its record are lost" in done.stdout
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     done = ringshard("track", "sync", tmp_path / "outputs", "--uri", uri)
     assert done.returncode == 2

@@ -67,22 +67,25 @@ class Run:
         return self._recorded[0]
 
     @property
-    def damaged(self) -> int:
-        """Lines of the record that have a wrong checksum."""
+    def lost(self) -> int:
+        """Lines of the record that the disk refused, or that have a wrong checksum."""
         return self._recorded[1]
 
     @cached_property
     def _recorded(self) -> tuple[dict[str, Curve], int]:
         curves: dict[str, Curve] = {}
-        damaged = 0
+        lost = 0
         for spool in spools(self.dir.path):
+            dropped = 0
             for record, _ in read_spool(spool.path):
                 if record is None:
-                    damaged += 1
+                    lost += 1
                     continue
+                dropped = record.dropped
                 for key, value in spool.fresh(record).items():
                     curves.setdefault(key, []).append((record.step, value))
-        return curves, damaged
+            lost += dropped
+        return curves, lost
 
     def last(self, metric: str) -> float | None:
         """The newest value of a metric."""
