@@ -8,16 +8,16 @@ import json
 import sys
 from pathlib import Path
 
-from ringshard.data import tokenizer
+from ringshard.data.tokenizer import load
 from ringshard.errors import ConfigError
 
 
 def main() -> int:
     """See the module's docstring."""
-    words = tokenizer.load(Path(sys.argv[1]))
+    tokenizer = load(Path(sys.argv[1]))
     for text in json.load(sys.stdin):
         try:
-            words.encode([text], [False])
+            tokenizer.encode([text], [False])
         except ConfigError as error:
             print(f"prompts=[{json.dumps(text, ensure_ascii=False)}]: {error}", file=sys.stderr)
             return 2
