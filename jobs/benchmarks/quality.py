@@ -13,7 +13,8 @@ def run() -> list[dict[str, Any]]:
     nanoGPT).
     """
     text = os.environ["RINGSHARD_TEXT"]
-    result = train("experiment=shakespeare_char", f"data.path={text}", "train.eval_sequences=0")
+    overrides = ["train.eval_sequences=0", "hardware.threads_per_process=1"]
+    result = train("experiment=shakespeare_char", f"data.path={text}", *overrides)
     return [
         {
             "steps": result["step"],
