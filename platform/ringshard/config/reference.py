@@ -4,13 +4,15 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
+from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
 from ringshard.config.schema.schedule import SCHEDULES
 
@@ -20,6 +22,7 @@ Every key of a job. `python jobs/train.py --cfg job` prints the values of a comm
 `group=option` chooses a file of `conf/group/`, `key=value` sets a single key. This page is made
 from the schema's docstrings: `python -m ringshard.config.reference > docs/config.md`.
 """
+SCHEMAS = {"train": Job, "evaluate": EvaluateJob, "prepare": PrepareJob}
 
 
 def documented(kind: type) -> dict[str, str]:
@@ -44,15 +47,25 @@ def reference() -> str:
     for field in fields(Job):
         for name, kind in named.get(field.name, {"": hints[field.name]}).items():
             title = f"{field.name}={name}" if name else field.name
-            sections.append(_section(title, field.name, kind))
+            sections.append(_section(title, kind, _rows(f"{field.name}.", kind)))
+    sections += [_other_job(name, kind) for name, kind in SCHEMAS.items() if kind is not Job]
     return "\n".join(sections)
 
 
-def _section(title: str, prefix: str, kind: type) -> str:
-    """A table of one group's keys, those of the groups inside it too."""
-    lines = [f"## {title}", "", inspect.getdoc(kind) or "", ""]
+def _other_job(name: str, kind: type) -> str:
+    """The keys of another job; of the groups that are train.py's, the names alone."""
+    hints, train = get_type_hints(kind), get_type_hints(Job)
+    shared = [key for key, hint in hints.items() if train.get(key) is hint]
+    rows = (row for row in _rows("", kind) if row[0].strip("`").split(".")[0] not in shared)
+    groups = ", ".join(f"`{key}`" for key in shared)
+    return _section(f"jobs/{name}.py", kind, rows, f" The groups {groups} are those above.")
+
+
+def _section(title: str, kind: type, rows: Iterable[tuple[str, ...]], more: str = "") -> str:
+    """A table of keys, those of the groups inside a group too."""
+    lines = [f"## {title}", "", (inspect.getdoc(kind) or "") + more, ""]
     lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in _rows(prefix, kind)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([*lines, ""])
 
 
@@ -60,14 +73,14 @@ def _rows(prefix: str, kind: type) -> Iterator[tuple[str, str, str, str]]:
     hints, texts = get_type_hints(kind), documented(kind)
     for field in fields(kind):
         hint = hints[field.name]
-        key = f"{prefix}.{field.name}"
+        key = f"{prefix}{field.name}"
         if isinstance(hint, type) and is_dataclass(hint):
-            yield from _rows(key, hint)
+            yield from _rows(f"{key}.", hint)
             continue
         yield f"`{key}`", _type(hint), _default(field), texts[field.name]
         for part in get_args(hint):
             if isinstance(part, type) and is_dataclass(part):
-                yield from _rows(f"{key}.NAME", part)
+                yield from _rows(f"{key}.NAME.", part)
 
 
 def _type(hint: Any) -> str:

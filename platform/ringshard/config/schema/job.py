@@ -20,10 +20,13 @@ from ringshard.config.schema.train import Train
 class Output:
     """Where runs lie and how they are called."""
 
-    root: str = "???"
+    root: str = "outputs"
     """Folder of all runs, of the token stores and of the default MLflow database."""
     name: str = "???"
     """Name of the run, the first part of its folder's name."""
+    debug: bool = False
+    """Whether the run lies under `root`/debug, as all do with debug=…, train.overfit_batch or
+    train.detect_anomaly."""
 
 
 @dataclass
@@ -42,8 +45,8 @@ class User:
     modules: list[str] = field(default_factory=list)
     """Python modules imported before anything is built; they register models, optimizers, corpora
     and hooks."""
-    path: str = "???"
-    """Folder put first on the import path for them; the folder where the command was given."""
+    path: str = "."
+    """Folder put first on the import path for them, beginning where the command is given."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from ringshard.config.schema.job import User
 class Root:
     """Where the data go."""
 
-    root: str = "???"
+    root: str = "outputs"
     """Folder of all runs and of the token stores, the same as of the runs that will read them."""
 
 

@@ -18,7 +18,7 @@ class Tracking:
 
     backend: Backend = Backend.mlflow
     """mlflow, jsonl or none."""
-    uri: str = "???"
+    uri: str = "sqlite:///${output.root}/mlflow.db"
     """MLflow tracking URI; sqlite:///… for a file, http://… for a server."""
     experiment: str = "ringshard"
     """MLflow experiment."""

@@ -6,7 +6,7 @@ from typing import cast
 
 import yaml
 
-from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.schema.evaluation import EvaluationOptions
 from ringshard.config.schema.reader import build, read_job
 from ringshard.train.attempt import Attempt
 from ringshard.train.process import run_rank
@@ -17,7 +17,7 @@ def main(run_dir: Path, number: int) -> None:
     attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
     job = read_job(attempt.folder / "job.yaml")
     text = (attempt.folder / "evaluation.yaml").read_text(encoding="utf-8")
-    options = cast(Evaluation, build(Evaluation, yaml.safe_load(text)))
+    options = cast(EvaluationOptions, build(EvaluationOptions, yaml.safe_load(text)))
 
     from ringshard.train.evaluation.session import run
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from ringshard import checkpoint, registry
-from ringshard.config.schema.evaluation import Evaluation, Part
+from ringshard.config.schema.evaluation import EvaluationOptions, Part
 from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
 from ringshard.parallel import mesh as meshes
@@ -19,7 +19,7 @@ from ringshard.train.evaluation.sample import sample
 from ringshard.train.network import check_model, model_on
 
 
-def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
+def run(job: Job, options: EvaluationOptions, attempt: Attempt) -> None:
     """Joins the process group, evaluates, and leaves it."""
     registry.import_user_modules(job.user)
     mesh = meshes.start(job.hardware, job.parallelism)
@@ -28,7 +28,7 @@ def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
     dist.destroy_process_group()
 
 
-def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
+def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -> None:
     """Evaluates; rank 0 records loss, perplexity and samples as the attempt's result."""
     training, validation = datasets(job)
     dataset = training if options.split is Part.train else validation
@@ -45,7 +45,9 @@ def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
         )
 
 
-def _samples(model: PreTrainedModel, dataset: Dataset, options: Evaluation) -> list[dict[str, str]]:
+def _samples(
+    model: PreTrainedModel, dataset: Dataset, options: EvaluationOptions
+) -> list[dict[str, str]]:
     """The continuation of each prompt, a different draw for equal ones, the same on all ranks."""
     texts = []
     for number, prompt in enumerate(options.prompts):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from ringshard.config.leaves import named, under
 from ringshard.config.schema.data import Data, Tokenizer, TokenizerKind
-from ringshard.config.schema.evaluate import EvaluateJob
-from ringshard.config.schema.evaluation import Evaluation, Measurement
-from ringshard.config.schema.job import Job, Output, User
+from ringshard.config.schema.evaluation import EvaluateJob, EvaluationOptions, Measurement
+from ringshard.config.schema.job import Job, Output
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.optimizer import AdamW
+from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.schedule import Constant
 from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.config.schema.train import Train
@@ -22,9 +22,8 @@ def of_folder(folder: Path) -> Job:
     tokenizer = Tokenizer(kind=TokenizerKind.directory, path=str(folder))
     return Job(
         model=Model(pretrained=str(folder)),
-        data=Data(tokenizer=tokenizer, cache="${output.root}/data"),
-        output=Output(root="outputs", name=folder.name),
-        user=User(path="."),
+        data=Data(tokenizer=tokenizer),
+        output=Output(name=folder.name),
     )
 
 
@@ -37,8 +36,8 @@ def beneath(source: Job, overrides: list[str]) -> EvaluateJob:
     keys = {named(override) for override in overrides}
     base = EvaluateJob(
         hardware=source.hardware,
-        parallelism=replace(source.parallelism, dp_shard=-1),
-        precision=source.precision,
+        parallelism=replace(source.parallelism, dp_shard=-1, reshard_after_forward=True),
+        precision=replace(source.precision, reduce=Dtype.fp32),  # there are no gradients
         data=_unprepared(source.data),
         output=source.output,
         user=source.user,
@@ -46,7 +45,8 @@ def beneath(source: Job, overrides: list[str]) -> EvaluateJob:
     for group in keys & {"hardware", "parallelism", "precision"}:
         setattr(base, group, type(getattr(base, group))())
     if "data" in keys:
-        base.data = replace(base.data, corpora={}, path=None)
+        fresh = {name: getattr(Data, name) for name in ("path", "document", "separator")}
+        base.data = replace(base.data, corpora={}, **fresh)
     if any(under(key, ("data.tokenizer",)) for key in keys):
         _refuse_tokenizer(source, keys)
         base.data.tokenizer = Tokenizer()
@@ -79,7 +79,7 @@ def job_of(config: EvaluateJob, source: Job) -> Job:
             global_batch=world * micro_batch,
             micro_batch=micro_batch,
         ),
-        tracking=Tracking(backend=Backend.none, uri=""),
+        tracking=Tracking(Backend.none, f"sqlite:///{config.output.root}/mlflow.db"),
         launcher=Launcher(stop_timeout_s=0),  # nothing is lost
         debug=config.debug,
         output=config.output,
@@ -105,10 +105,10 @@ def _unprepared(data: Data) -> Data:
     return replace(data, prepared=None, digest=None)
 
 
-def options_of(config: EvaluateJob, checkpoint: Path | None) -> Evaluation:
+def options_of(config: EvaluateJob, checkpoint: Path | None) -> EvaluationOptions:
     """What the ranks read beside the job."""
     given = {field.name: getattr(config, field.name) for field in fields(Measurement)}
-    return Evaluation(**given, checkpoint=str(checkpoint) if checkpoint else None)
+    return EvaluationOptions(**given, checkpoint=str(checkpoint) if checkpoint else None)
 
 
 def check_options(config: EvaluateJob) -> None:
@@ -116,8 +116,8 @@ def check_options(config: EvaluateJob) -> None:
     least = {"sequences": 0, "micro_batch": 1, "sample_tokens": 1, "temperature": 0, "seed": 0}
     for key, value in least.items():
         given = getattr(config, key)
-        if not value <= given < float("inf"):
-            raise ConfigError(f"{key}={given} must be at least {value}")
+        if not value <= given < 2**63:
+            raise ConfigError(f"{key}={given} must be at least {value}, and less than 2^63")
     for key in ("sample_tokens", "temperature", "seed"):
         given = getattr(config, key)
         if not config.prompts and given != getattr(Measurement, key):
