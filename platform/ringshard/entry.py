@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from ringshard.child import ChildError
 from ringshard.config.command import parse
 from ringshard.config.compose import Beneath, Command, Member, compose
-from ringshard.config.schema.evaluate import EvaluateJob
+from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.errors import ConfigError
 from ringshard.launch import evaluation
-from ringshard.launch.prepare import PreparationError, prepare_and_print
+from ringshard.launch.prepare import prepare_and_print
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 
@@ -44,7 +45,9 @@ def run_job_app(
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    except PreparationError as error:
+    except ChildError as error:
+        if str(error):
+            print(error, file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         return 130

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ringshard.config.schema.job import Job
-from ringshard.entry import run_job_app
+from ringshard.entry import prepare, run_job_app, train
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 
@@ -46,12 +47,19 @@ MISTAKES = {
     "optimizer.lr=": "optimizer.lr= must be a number",
     "optimizer.lr=-1": "optimizer.lr=-1.0 must be at least 0",
     "optimizer.lr=nan": "optimizer.lr=nan must be at least 0",
+    "optimizer.lr=inf": "optimizer.lr=inf must be at most",
+    "optimizer.beta1=1": "optimizer.beta1=1.0 must be at least 0 and less than 1",
+    "optimizer.beta2=1": "optimizer.beta2=1.0 must be at least 0 and less than 1",
+    "+hardware.peak_tflops.bf16=0": "hardware.peak_tflops.bf16=0.0 must be above 0",
+    "train.seed=-1": "train.seed=-1 must be at least 0",
+    "train.seed=9223372036854775808": "must be at most 9223372036854775807",
     "data.seq_len=0": "data.seq_len=0 must be 1 or more",
     "schedule.floor=2": "schedule.floor=2.0 must lie between 0 and 1",
     "precision.compute=fp8": "precision.compute=fp8 must be one of fp32, bf16",
     "user.modules=pkg": "must be a list, as in user.modules=[pkg]",
     "data.corpora=3": "data.corpora=3 must be a mapping",
     "sweep.name=a/b": "sweep.name=a/b names a folder",
+    "sweep.name=..": "sweep.name=.. names a folder",
     # missing and unresolved
     "data=text_files": "data.corpora.text.path is missing: kind=text_files needs it",
     "~optimizer": "optimizer.name is missing",
@@ -98,6 +106,20 @@ MISTAKES = {
     "data.corpora.python_stdlib.subset=x": "has no effect with kind=python_stdlib",
     "debug.rank=1": "debug.rank=1 would have no effect: debug=ranks reads it",
     "+optimizer.args.x=1": "would have no effect: adamw has fields",
+    "data.prepared=x": "data.prepared=x is set when a job is frozen: leave it out",
+    "data.digest=x": "data.digest=x is set when a job is frozen: leave it out",
+    "data.document=line": "data.document=line has no effect",
+    "debug=ranks debug.port=5679": "debug.port=5679 would have no effect: debug.rank=N says",
+    "tracking=none tracking.experiment=x": "tracking.experiment=x would have no effect",
+    "tracking=none tracking.uri=http://h": "tracking.uri=http://h would have no effect",
+    "tracking=none tracking.flush_timeout_s=1": "tracking.flush_timeout_s=1.0 would have no effect",
+    "tracking=jsonl tracking.flush_timeout_s=1": "tracking=mlflow reads it",
+    "model.trust_remote_code=true": "model.trust_remote_code=True would have no effect",
+    "parallelism=single parallelism.reshard_after_forward=false": "nothing is sharded at dp_shard",
+    "parallelism=single precision.reduce=bf16": "precision.reduce=bf16 would have no effect: one",
+    "user.path=x": "user.path=x would have no effect: user.modules=[NAME] is looked for in it",
+    "launcher.on_failure=stop": "launcher.on_failure=stop would have no effect: there is one run",
+    "experiment=overfit_batch checkpoint.keep=2": "checkpoint.keep=2 would have no effect",
     # resume
     "resume=/nope": "resume=/nope does not exist",
     "resume=.": "is not the folder of a run",
@@ -148,3 +170,27 @@ def test_hydras_full_error_still_shows_the_traceback(
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(Exception, match=r"Could not override"):
         run_job_app("train", ["train.stps=3"], Job, start)
+
+
+def test_a_rank_waits_for_no_debugger_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "debugpy", None)
+    assert run_job_app("train", ["debug=ranks", "debug.rank=1"], Job, start) == 2
+    assert capsys.readouterr().err.rstrip().endswith("pip install debugpy")
+
+
+@pytest.mark.parametrize("app", [train, prepare])
+def test_a_dry_run_writes_nothing(
+    app: Callable[[], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["job", "--dry-run", "data.seq_len=64"])
+    assert app() == 0
+    out, err = capsys.readouterr()
+    assert out.endswith("dry run: nothing was written\n") and err == ""
+    assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ def test_a_finished_run_is_done_and_its_environment_clean(tmp_path: Path) -> Non
     assert environment["MY_FLAG"] == "a b" and environment["OMP_NUM_THREADS"] == "3"
     assert "SLURM_JOB_ID" not in environment
     assert "rank 0 of 2" in ended.stdout and "[W" not in ended.stdout
-    for shown in ("train 2.5000", "validation 2.6000", "2.7000", "resume=", "ringshard track ui"):
+    for shown in ("train 2.5000", "validation 2.6000", "2.7000", "resume=", "ringshard compare"):
         assert shown in ended.stdout
     attempt = run_dir / "attempts" / "1"
     names = {"job.yaml", "overrides.txt", "code.json", "started.json", "exit.json", "result.json"}

@@ -23,6 +23,7 @@ SEQUENCES = 16
 DATA = ("data=text_files", "data.split=position", "data.validation_share=0.1", "data.seq_len=32")
 SMALL = (
     "experiment=smoke",
+    "output.debug=false",
     "tracking=jsonl",
     "optimizer.lr=1e-2",
     "data.tokenizer.kind=characters",

@@ -51,7 +51,7 @@ def test_an_outside_folder_trains_its_own_model_and_optimizer(tmp_path: Path) ->
     small = ("experiment=smoke", "parallelism=single", "tracking=jsonl")
     ended = _train(tmp_path, *own, *data, *small)
     assert ended.returncode == 0, ended.stderr
-    (run_dir,) = (tmp_path / "outputs" / "runs").iterdir()
+    (run_dir,) = (tmp_path / "outputs" / "debug" / "runs").iterdir()
     result = json.loads((run_dir / "attempts/1/result.json").read_text())
     assert result["outcome"] == "finished" and result["step"] == 6
     sentences = {"optimizer.name=plane": "optimizer.name=plane is not a registered optimizer: did"}
@@ -59,4 +59,4 @@ def test_an_outside_folder_trains_its_own_model_and_optimizer(tmp_path: Path) ->
     for typed, sentence in sentences.items():
         refused = _train(tmp_path, *own, *data, *small, typed)
         assert refused.returncode == 2 and sentence in refused.stderr
-    assert len(list((tmp_path / "outputs" / "runs").iterdir())) == 1
+    assert len(list((tmp_path / "outputs" / "debug" / "runs").iterdir())) == 1

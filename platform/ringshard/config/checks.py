@@ -8,7 +8,9 @@ import re
 import sys
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
+from sys import float_info
 
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
@@ -49,7 +51,10 @@ AT_LEAST = {
     "debug.rank": 0,
     "debug.port": 1,
 }
-SHARES = ("schedule.floor", "schedule.decay_share", "optimizer.beta1", "optimizer.beta2")
+AT_MOST: dict[str, float] = {"train.seed": 2**63 - 1, "debug.port": 65535}
+SHARES = ("schedule.floor", "schedule.decay_share")
+BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
+"""Decays of moments; with 1 a moment would stay 0."""
 
 
 def check(job: Job) -> None:
@@ -72,18 +77,30 @@ def _ranges(job: Job) -> None:
     values = leaves(job)
     for key, least in AT_LEAST.items():
         value = values.get(key)
-        if value is not None and not value >= least:  # a nan is refused as well
+        if value is None:
+            continue
+        if not value >= least:  # a nan is refused as well
             raise ConfigError(f"{key}={value} must be at least {least}")
+        most = AT_MOST.get(key, float_info.max)
+        if value > most:
+            raise ConfigError(f"{key}={value} must be at most {most}")
     for key in SHARES:
         if not 0 <= values.get(key, 0) <= 1:
             raise ConfigError(f"{key}={values[key]} must lie between 0 and 1")
+    for key in BELOW_ONE:
+        if not 0 <= values.get(key, 0) < 1:
+            raise ConfigError(f"{key}={values[key]} must be at least 0 and less than 1")
+    for name, peak in job.hardware.peak_tflops.items():
+        if not 0 < peak <= float_info.max:
+            raise ConfigError(f"hardware.peak_tflops.{name}={peak} must be above 0")
 
 
 def _names(job: Job) -> None:
     """A registered name is only known to the user's modules, which are not imported here."""
-    if job.sweep.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", job.sweep.name):
+    sweep = job.sweep.name
+    if sweep is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", sweep):
         raise ConfigError(
-            f"sweep.name={job.sweep.name} names a folder: use letters, digits, dots and dashes"
+            f"sweep.name={sweep} names a folder: use letters, digits, dots and dashes"
         )
     known = {
         "optimizer.name": (job.optimizer.name, list(OPTIMIZERS)),
@@ -196,6 +213,10 @@ def _debug(job: Job) -> None:
     rank, world = job.debug.rank, job.hardware.world_size
     if rank is not None and rank >= world:
         raise ConfigError(f"debug.rank={rank} does not exist: the ranks are 0 to {world - 1}")
+    if rank is not None and find_spec("debugpy") is None:
+        raise ConfigError(
+            f"debug.rank={rank} needs debugpy, which is not installed: pip install debugpy"
+        )
     if job.debug.mode.name == "one" and world != 1:
         raise ConfigError(
             f"hardware.processes_per_node={job.hardware.processes_per_node} with debug=on: it runs"

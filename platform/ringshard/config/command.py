@@ -14,13 +14,13 @@ _ALLOWED = "hydra.searchpath", "hydra.sweeper.params", "hydra.help"
 
 
 def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
-    """The command, and the run directory of `resume=`; `--dry-run` becomes an override.
+    """The command, and the run directory of `resume=`; options may stand anywhere.
 
-    Options and overrides may stand in any order. Raises ConfigError.
+    Raises ConfigError.
     """
-    argv = ["launcher.dry_run=true" if word == "--dry-run" else word for word in argv]
     resume = [word.partition("=")[2] for word in argv if word.startswith("resume=")]
-    argv = [word for word in argv if not word.startswith("resume=")]
+    dry_run = "--dry-run" in argv
+    argv = [word for word in argv if not word.startswith("resume=") and word != "--dry-run"]
     parser = _parser()
     arguments = parser.parse_intermixed_args(argv)
     for override in arguments.overrides:
@@ -28,7 +28,7 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
     options = _options(argv, arguments)
     prints = any(getattr(arguments, name) for name in _PRINT)
     name = arguments.config_name or config_name
-    command = Command(name, options, arguments.overrides, prints)
+    command = Command(name, options, arguments.overrides, prints, dry_run)
     return command, _run_dir(resume[-1]) if resume else None
 
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from ringshard.config import overlay
@@ -38,6 +39,8 @@ class Command:
     """key=value arguments."""
     prints: bool = False
     """Whether Hydra is only asked to print (--cfg, --info, --help)."""
+    dry_run: bool = False
+    """Whether to show what would be done, and do nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ def compose(
             raise
         raise ConfigError(sentence(error, command.overrides, schema)) from error
     return members
+
+
+def quoted(key: str, value: str) -> str:
+    """An override whose value Hydra reads as it is."""
+    return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
 
 
 def conf_dir() -> Path:

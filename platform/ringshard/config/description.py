@@ -3,33 +3,38 @@
 import hashlib
 import json
 import os
-import subprocess
 import sys
+from dataclasses import fields
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+from ringshard import child
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.reader import plain
-from ringshard.errors import ConfigError
+from ringshard.files import read_json, write_json
 
 
 def describe(model: Model, vocab_size: int, user: User) -> Description:
     """What `ringshard.model.describe` finds; raises ConfigError with its sentence.
 
     A miss of the cache ($XDG_CACHE_HOME/ringshard) takes a few seconds and says so on stderr. With
-    user modules nothing is cached, as their code may define the model and change.
+    user modules only this process remembers, as their code may define the model and change.
     """
     asked = {"model": plain(model), "vocab_size": vocab_size, "user": plain(user)}
+    key, question = _key(asked, model), json.dumps(asked, sort_keys=True)
     if user.modules:
-        return Description(**_computed(asked))
-    cached = _cache() / f"{_key(asked, model)}.json"
-    if not cached.exists():
-        _write(cached, _computed(asked))
-    return Description(**json.loads(cached.read_text(encoding="utf-8")))
+        return Description(**_computed(question, key))
+    cached = _cache() / f"{key}.json"
+    found = read_json(cached)
+    if found is None:
+        found = _computed(question, key)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cached, found)
+    return Description(**found)
 
 
 def _cache() -> Path:
@@ -41,6 +46,7 @@ def _key(asked: dict[str, Any], model: Model) -> str:
     """Changes with what is asked, the code and configuration in a directory, and releases."""
     key = {name: asked[name] for name in ("model", "vocab_size")}
     key["versions"] = [version("ringshard"), version("transformers")]
+    key["fields"] = [field.name for field in fields(Description)]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
     directory = model.pretrained or model.path
     for path in sorted(Path(directory).glob("*")) if directory else ():
@@ -49,27 +55,11 @@ def _key(asked: dict[str, Any], model: Model) -> str:
     return digest.hexdigest()
 
 
-def _computed(asked: dict[str, Any]) -> dict[str, Any]:
-    kind = asked["model"]["type"] or asked["model"]["pretrained"] or asked["model"]["path"]
+@cache
+def _computed(asked: str, key: str) -> dict[str, Any]:
+    """Once for each `key`, which also knows what lies in a model's folder."""
+    model = json.loads(asked)["model"]
+    kind = model["type"] or model["pretrained"] or model["path"]
     print(f"Looking at the model {kind}: this takes a few seconds.", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "ringshard.model.describe"],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 2:
-        raise ConfigError(done.stderr.strip().splitlines()[-1])
-    if done.returncode:
-        raise RuntimeError(f"describing the model {kind} failed:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = child.ask("ringshard.model.describe", about=json.loads(asked))
     return found
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    """Whole or not at all, for other commands may read it meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{uuid4().hex}")
-    unfinished.write_text(json.dumps(value), encoding="utf-8")
-    unfinished.rename(path)

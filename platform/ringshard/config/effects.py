@@ -3,33 +3,100 @@
 from collections.abc import Iterator
 from dataclasses import fields
 
-from ringshard.config.leaves import leaves
+from ringshard.config.leaves import leaves, named
+from ringshard.config.schema.checkpoint import Checkpoint
+from ringshard.config.schema.data import Data
 from ringshard.config.schema.debug import Debug, DebugMode
 from ringshard.config.schema.hardware import Scheduler, Slurm
-from ringshard.config.schema.job import Job
+from ringshard.config.schema.job import Job, User
+from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.precision import Dtype
+from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.errors import ConfigError
+
+Idle = Iterator[tuple[str, object, str]]
+"""(key, value, why nothing reads it and what would)."""
 
 
 def check_effects(job: Job) -> None:
-    """Raises ConfigError for the first option that nothing would read."""
-    for key, value, reason in _idle(job):
+    """Raises ConfigError for the first option that nothing would read; paths are absolute."""
+    for idle in (_hardware(job), _debug(job.debug), _model(job), _parallel(job), _tracking(job)):
+        _refuse(idle)
+
+
+def refuse_filled_in(data: Data, user: User, overrides: list[str]) -> None:
+    """Raises ConfigError for what only a frozen job holds, in one that is not frozen yet, and for a
+    path that no module is looked for in."""
+    for name in ("prepared", "digest"):
+        value = getattr(data, name)
+        if value is not None:
+            raise ConfigError(
+                f"data.{name}={value} is set when a job is frozen: leave it out, data that lie"
+                " ready in data.cache are found"
+            )
+    if not user.modules and "user.path" in map(named, overrides):
+        _refuse(iter([("user.path", user.path, "user.modules=[NAME] is looked for in it")]))
+
+
+def refuse_policy(launcher: Launcher) -> None:
+    """Raises ConfigError for the policy of a sweep where there is one run."""
+    reason = "there is one run, and no member after it"
+    _refuse(("launcher.on_failure", policy, reason) for policy in _policy(launcher))
+
+
+def _policy(launcher: Launcher) -> list[object]:
+    return [value for name, value in _set(launcher, Launcher()) if name == "on_failure"]
+
+
+def _refuse(idle: Idle) -> None:
+    for key, value, reason in idle:
         raise ConfigError(f"{key}={value} would have no effect: {reason}")
 
 
-def _idle(job: Job) -> Iterator[tuple[str, object, str]]:
-    """(key, value, why nothing reads it and what would)."""
+def _hardware(job: Job) -> Idle:
     if job.hardware.scheduler is Scheduler.local:
         for name, value in _set(job.hardware.slurm, Slurm()):
             yield f"hardware.slurm.{name}", value, "hardware.scheduler=slurm reads it"
-    if job.debug.mode is not DebugMode.ranks:
-        for name, value in _set(job.debug, Debug(mode=job.debug.mode)):
+
+
+def _debug(debug: Debug) -> Idle:
+    if debug.mode is not DebugMode.ranks:
+        for name, value in _set(debug, Debug(mode=debug.mode)):
             yield f"debug.{name}", value, "debug=ranks reads it"
+    elif debug.rank is None and debug.port != Debug().port:
+        yield "debug.port", debug.port, "debug.rank=N says which rank waits there"
+
+
+def _model(job: Job) -> Idle:
     if job.optimizer.args and job.optimizer.name in OPTIMIZERS:
         args = job.optimizer.args
         yield "optimizer.args", args, f"{job.optimizer.name} has fields, set optimizer.KEY"
-    if job.checkpoint.every == 0 and not job.checkpoint.at_end and job.checkpoint.keep != 3:
-        yield "checkpoint.keep", job.checkpoint.keep, "checkpoint.every=0 at_end=false saves none"
+    if job.model.trust_remote_code and job.model.type:
+        yield "model.trust_remote_code", True, "model.path or model.pretrained have code of theirs"
+    checkpoint = job.checkpoint
+    if checkpoint.every == 0 and not checkpoint.at_end and checkpoint.keep != Checkpoint().keep:
+        yield "checkpoint.keep", checkpoint.keep, "checkpoint.every=0 at_end=false saves none"
+
+
+def _parallel(job: Job) -> Idle:
+    """Of one process nothing is sharded and no gradient is sent; bf16 casts it all the same."""
+    if job.parallelism.dp_shard == 1 and not job.parallelism.reshard_after_forward:
+        yield "parallelism.reshard_after_forward", False, "nothing is sharded at dp_shard=1"
+    precision = job.precision
+    alone = job.hardware.world_size == 1 and precision.compute is Dtype.fp32
+    if alone and precision.reduce is not Dtype.fp32:
+        yield "precision.reduce", precision.reduce.name, "one process sums no gradients"
+
+
+def _tracking(job: Job) -> Idle:
+    tracking = job.tracking
+    default = Tracking(tracking.backend, f"sqlite:///{job.output.root}/mlflow.db")
+    for name, value in _set(tracking, default):
+        if tracking.backend is Backend.none:
+            yield f"tracking.{name}", value, "nothing is recorded with tracking=none"
+        if tracking.backend is Backend.jsonl and name == "flush_timeout_s":
+            yield f"tracking.{name}", value, "tracking=mlflow reads it"
 
 
 def _set(value: object, default: object) -> list[tuple[str, object]]:

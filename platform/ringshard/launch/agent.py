@@ -3,19 +3,22 @@
 import importlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.job import Job
 from ringshard.launch import torchrun
-from ringshard.launch.failure import first_failure
+from ringshard.launch.environment import rank_environment
+from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.show import short, typed
 from ringshard.launch.stop import StopRequests, stop_requests
 from ringshard.launch.tracker import end_shipper, start_shipper
 
@@ -27,6 +30,8 @@ class Ended:
     outcome: Outcome
     code: int
     """Exit code of the command: 0 done, 1 failed, 128 + signal killed."""
+    stopped: int = 0
+    """128 + the signal that asked for an end, after which nothing further starts; 0: none did."""
 
 
 def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.train") -> Ended:
@@ -45,10 +50,12 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
             kill_descendants(spared=[shipper.pid] if shipper else [])
             ended = _judge(run, attempt, code, stop)
             _record(run, attempt, ended, code, stop)
-            if not end_shipper(shipper, job.tracking.flush_timeout_s):
-                log = run.attempt(attempt) / "shipper.log"
-                _say(f"not all points are in MLflow yet, they are safe in the run: {log}")
-    return ended
+            if not end_shipper(shipper, job.tracking.flush_timeout_s, stop):
+                _say(
+                    "not all points are in MLflow yet, they are safe in the run:"
+                    f" {typed('ringshard')} track sync {short(run.path)}"
+                )
+    return replace(ended, stopped=128 + stop.first if stop else 0)
 
 
 def _record(run: RunDir, attempt: int, ended: Ended, code: int, stop: StopRequests) -> None:
@@ -81,24 +88,36 @@ def _run_ranks(path: Path, attempt: int, job: Job, module: str, stop: StopReques
 
 def _run_here(path: Path, attempt: int, job: Job, module: str, stop: StopRequests) -> int:
     """debug=on: the trainer in this process, so that breakpoint() and an IDE work."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    os.environ.update(world, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **job.hardware.env)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        importlib.import_module(f"{module}.__main__").main(path, attempt)
+        with _in_environment(rank_environment(job.hardware)):
+            importlib.import_module(f"{module}.__main__").main(path, attempt)
     except KeyboardInterrupt:
         stop.remember(signal.SIGINT, None)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     return 0
 
 
+@contextmanager
+def _in_environment(wanted: dict[str, str]) -> Iterator[None]:
+    """This process with another environment, for a while."""
+    before = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(wanted)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _judge(run: RunDir, attempt: int, code: int, stop: StopRequests) -> Ended:
+    """A rank's failure counts even where an end was asked for, unless the agent killed them all."""
     result = run.result(attempt).get("outcome")
     if result == "finished" and code == 0:
         return Ended(Outcome.done, 0)
-    if stop:
+    if stop and (code == -signal.SIGKILL or not has_failed(run.attempt(attempt))):
         return Ended(Outcome.killed, 128 + stop.first)
     if result == "stopped" and code == 0:  # somebody told the ranks themselves
         return Ended(Outcome.killed, 128 + signal.SIGTERM)

@@ -10,7 +10,7 @@ from typing import Any
 
 import ringshard
 from ringshard.config.schema.job import User
-from ringshard.launch.files import write_json, write_whole
+from ringshard.files import write_json, write_whole
 
 
 def record_code(folder: Path, user: User) -> None:

@@ -3,9 +3,11 @@
 import re
 import signal
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from ringshard.launch.files import read_json
+from ringshard.files import read_json
 
 
 @dataclass(frozen=True)
@@ -21,30 +23,74 @@ class Failure:
         return f"{self.traceback.rstrip()}\n\n{self.message}" if self.traceback else self.message
 
 
+class Death(NamedTuple):
+    """What torchrun tells of a rank that ended with an exit code other than 0."""
+
+    time: datetime
+    """When torchrun noticed, in whole seconds."""
+    rank: int
+    code: int
+    """Exit code; below 0: the signal that killed it."""
+
+
+_DEATH = re.compile(
+    r"^  time +: (?P<time>\S+)$.*?^  rank +: (?P<rank>\d+).*?^  exitcode +: (?P<code>-?\d+)",
+    re.MULTILINE | re.DOTALL,
+)
+# torchrun ends the others itself, with SIGKILL those that have not ended after its
+# --shutdown-timeout of 5 s: what died before that was killed by somebody else.
+_OWN = timedelta(seconds=2)
+
+
+def has_failed(attempt: Path) -> bool:
+    """Whether a rank failed, as the rank itself or torchrun says."""
+    return bool(_errors(attempt) or _deaths(attempt))
+
+
 def first_failure(attempt: Path) -> Failure:
-    """The earliest of the ranks' error files, else what torchrun saw, else where to look."""
-    errors = [read_json(path) or {} for path in attempt.glob("error-rank-*.json")]
-    if errors:
-        first = min(errors, key=lambda error: error["time"])
-        if first["type"] == "ConfigError":
-            return Failure(first["rank"], first["message"])
-        others = f", and {len(errors) - 1} more after it" if errors[1:] else ""
-        sentence = f"rank {first['rank']} failed first{others}: {first['type']}: {first['message']}"
-        return Failure(first["rank"], sentence, first["traceback"])
-    return _seen_by_torchrun(attempt)
+    """A rank that was killed, else the earliest of the error files, else what torchrun saw.
+
+    A killed rank can't tell, and all its neighbours fail of it: they lose their connections.
+    """
+    deaths = _deaths(attempt)
+    killed = [d for d in deaths if d.code < 0 and d.time - deaths[0].time < _OWN]
+    if killed:
+        return _killed(attempt, killed[0])
+    if errors := _errors(attempt):
+        return _told(errors)
+    log = attempt / "torchrun.log"
+    if not deaths:
+        return Failure(None, f"the ranks did not start: see {log}")
+    rank, code = deaths[0].rank, deaths[0].code
+    where = f"see {attempt / f'rank-{rank}.log'} and {log}"
+    return Failure(rank, f"rank {rank} ended with exit code {code}: {where}")
 
 
-def _seen_by_torchrun(attempt: Path) -> Failure:
-    """torchrun's report ends with a "Root Cause" block of rank and exit code."""
+def _errors(attempt: Path) -> list[dict[str, Any]]:
+    return [read_json(path) or {} for path in attempt.glob("error-rank-*.json")]
+
+
+def _deaths(attempt: Path) -> list[Death]:
+    """From torchrun's report, the earliest first."""
     log = attempt / "torchrun.log"
     text = log.read_text(errors="replace") if log.exists() else ""
-    found = re.search(r"Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", text, re.DOTALL)
-    if not found:
-        return Failure(None, f"the ranks did not start: see {log}")
-    rank, code = int(found[1]), int(found[2])
-    where = f"see {attempt / f'rank-{rank}.log'} and {log}"
-    if code >= 0:
-        return Failure(rank, f"rank {rank} ended with exit code {code}: {where}")
-    name = signal.Signals(-code).name
-    hint = " (SIGKILL often means that memory ran out)" if name == "SIGKILL" else ""
-    return Failure(rank, f"rank {rank} was killed by {name}{hint}: {where}")
+    found = [(datetime.fromisoformat(m["time"]), m) for m in _DEATH.finditer(text)]
+    return sorted(Death(time, int(m["rank"]), int(m["code"])) for time, m in found)
+
+
+def _told(errors: list[dict[str, Any]]) -> Failure:
+    """The earliest error; one of the user's is a sentence, without a traceback."""
+    first = min(errors, key=lambda error: error["time"])
+    if first["type"] == "ConfigError":
+        return Failure(first["rank"], first["message"])
+    others = f", and {len(errors) - 1} more after it" if errors[1:] else ""
+    sentence = f"rank {first['rank']} failed first{others}: {first['type']}: {first['message']}"
+    return Failure(first["rank"], sentence, first["traceback"])
+
+
+def _killed(attempt: Path, death: Death) -> Failure:
+    known = {number.value: number.name for number in signal.Signals}
+    name = known.get(-death.code, f"signal {-death.code}")
+    hint = " (out of memory? `dmesg` tells)" if name == "SIGKILL" else ""
+    where = f"see {attempt / f'rank-{death.rank}.log'} and {attempt / 'torchrun.log'}"
+    return Failure(death.rank, f"rank {death.rank} was killed by {name}{hint}: {where}")

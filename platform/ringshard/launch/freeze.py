@@ -3,16 +3,17 @@
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ringshard.config.compose import Command
-from ringshard.config.schema.job import Job
+from ringshard.config.schema.job import User
 from ringshard.config.schema.reader import plain
+from ringshard.files import whole_folder, write_json, write_whole
 from ringshard.launch.code import record_code
-from ringshard.launch.files import write_json, write_whole
 from ringshard.launch.identity import Run
 
 
@@ -20,30 +21,30 @@ def freeze(run: Run, command: Command) -> int:
     """Writes the folder of the next attempt of a claimed run and returns its number."""
     number = run.dir.last_attempt() + 1
     run.dir.clear_markers()
-    if number == 1:
+    write_attempt(run.dir.attempt(number), {"job": run.job}, run.job.user, run.overrides)
+    if not run.dir.record.exists():  # last: a folder with it is a run, and has an attempt
         _write_run(run, command)
-    write_attempt(run.dir.attempt(number), run.job, run.overrides)
     return number
 
 
-def write_attempt(folder: Path, job: Job, overrides: list[str]) -> None:
-    """Writes the new folder of an attempt: what it is to do, with which code, and that it began."""
-    folder.mkdir(parents=True)
-    write_yaml(folder / "job.yaml", job)
-    write_whole(folder / "overrides.txt", "".join(f"{line}\n" for line in overrides))
-    record_code(folder, job.user)
-    started = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
-    write_json(folder / "started.json", started)
-
-
-def write_yaml(path: Path, config: Any) -> None:
-    """Writes a configuration, a dataclass, as YAML."""
-    write_whole(path, yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True))
+def write_attempt(
+    folder: Path, configs: Mapping[str, Any], user: User, overrides: list[str]
+) -> None:
+    """A new folder of an attempt: what it is to do (NAME.yaml of each config, a dataclass), with
+    which code, and that it began. It is there whole or not at all."""
+    with whole_folder(folder) as new:
+        for name, config in configs.items():
+            text = yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+            write_whole(new / f"{name}.yaml", text)
+        write_whole(new / "overrides.txt", "".join(f"{line}\n" for line in overrides))
+        record_code(new, user)
+        started = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
+        write_json(new / "started.json", started)
 
 
 def _write_run(run: Run, command: Command) -> None:
     write_json(
-        run.dir.path / "run.json",
+        run.dir.record,
         {
             "name": run.job.output.name,
             "signature": run.signature,

@@ -60,15 +60,19 @@ def place(command: Command, members: list[Member[Job]]) -> list[Run]:
 
 def _run(member: Member[Job], sweep: str | None) -> Run:
     job = member.config
-    root = Path(job.output.root)
-    if job.debug.mode is not DebugMode.off:
-        root = root / "debug"
     signed = signature(job)
     if sweep is None:
-        path = root / "runs" / stamped(job.output.name)
+        path = root(job) / "runs" / stamped(job.output.name)
     else:
-        path = root / "sweeps" / sweep / f"{job.output.name}-{signed}"
+        path = root(job) / "sweeps" / sweep / f"{job.output.name}-{signed}"
     return Run(job, member.overrides, signed, sweep, RunDir(path))
+
+
+def root(job: Job) -> Path:
+    """Where the runs of a kind lie: those that only look for a mistake are apart."""
+    train = job.train
+    looks = job.debug.mode is not DebugMode.off or train.overfit_batch or train.detect_anomaly
+    return Path(job.output.root) / ("debug" if looks or job.output.debug else "")
 
 
 def stamped(name: str) -> str:

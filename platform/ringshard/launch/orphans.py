@@ -1,6 +1,7 @@
 """No process of a run outlives it."""
 
 import ctypes
+import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,9 +17,11 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """To be called in a child before exec: it is killed when the agent is, even by kill -9."""
+def die_with(parent: int) -> None:
+    """To be called in a child before exec: it is killed when its parent is, even by kill -9."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # killed before the line above
+        os._exit(1)
 
 
 def kill_descendants(spared: Iterable[int]) -> None:

@@ -5,25 +5,23 @@ submit side imports no module of a user, which may import torch.
 """
 
 import json
-import os
-import subprocess
 import sys
 from difflib import get_close_matches
-from typing import cast, get_args
+from functools import cache
+from typing import get_args
 
-from ringshard import registry
+from ringshard import child, registry
 from ringshard.config.schema.data import CorpusKind
 from ringshard.config.schema.job import Job, User
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
-from ringshard.launch.environment import clean
 
 
 def check_names(job: Job) -> None:
     """Raises ConfigError for an optimizer, hook or corpus that no module registers."""
     asked = _asked(job)
-    names = _registered(job.user) if asked and job.user.modules else {}
+    names = _registered(json.dumps(plain(job.user))) if asked and job.user.modules else {}
     for key, kind, name in asked:
         known = names.get(kind, [])
         if name not in known:
@@ -45,19 +43,14 @@ def _asked(job: Job) -> list[tuple[str, registry.Kind, str]]:
     return asked
 
 
-def _registered(user: User) -> dict[str, list[str]]:
-    answer = subprocess.run(
-        [sys.executable, "-m", "ringshard.launch.own_code"],
-        input=json.dumps(plain(user)),
-        capture_output=True,
-        text=True,
-        env={**clean(os.environ), "PYTHONSAFEPATH": "1"},
-    )
-    if answer.returncode:
-        last = answer.stderr.strip().splitlines()[-1]
-        mistake = last if answer.returncode == 2 else f"user.modules={user.modules} fail: {last}"
-        raise ConfigError(mistake)
-    return cast(dict[str, list[str]], json.loads(answer.stdout.splitlines()[-1]))
+@cache
+def _registered(user: str) -> dict[str, list[str]]:
+    try:
+        names: dict[str, list[str]] = child.ask("ringshard.launch.own_code", about=json.loads(user))
+    except child.ChildError as error:
+        modules = json.loads(user)["modules"]
+        raise ConfigError(f"user.modules={modules} fail: {error.last_line}") from error
+    return names
 
 
 def main() -> int:

@@ -4,38 +4,30 @@ Both are looked at in processes of their own, so that nothing heavy is imported 
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from ringshard import child
 from ringshard.config.complete import complete_data
 from ringshard.config.compose import Command, Member
 from ringshard.config.description import describe
+from ringshard.config.effects import refuse_filled_in
 from ringshard.config.leaves import leaves
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
-from ringshard.launch.environment import clean
 from ringshard.launch.own_code import check_names
-
-
-class PreparationError(Exception):
-    """The preparation ended with this exit code and has told the user why."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"data preparation ended with exit code {code}")
-        self.code = code
 
 
 def prepare_all(jobs: list[Job]) -> None:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
 
-    Raises PreparationError after the preparation has said its sentence on stderr, and ConfigError
-    for a model that can't be built or does not fit the data.
+    Raises ChildError after the preparation has said its sentence on stderr, and ConfigError for a
+    model that can't be built or does not fit the data.
     """
     for job in jobs:
         check_names(job)
@@ -66,24 +58,23 @@ def _check_model(job: Job) -> int | None:
 
 def _prepare(job: Job | PrepareJob) -> dict[str, Any]:
     """Progress and errors go straight to the terminal; the answer is the last line of stdout."""
-    process = subprocess.run(
-        [sys.executable, "-m", "ringshard.data.prepare"],
-        input=json.dumps(plain(job)).encode(),
-        stdout=subprocess.PIPE,
-        env={**clean(os.environ), "PYTHONSAFEPATH": "1"},
-    )
-    if process.returncode:
-        raise PreparationError(process.returncode)
-    answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    answer: dict[str, Any] = child.ask("ringshard.data.prepare", about=plain(job), aloud=True)
     return answer
 
 
-def prepare_and_print(_: Command, members: list[Member[PrepareJob]]) -> int:
+def prepare_and_print(command: Command, members: list[Member[PrepareJob]]) -> int:
     """jobs/prepare.py: prepares the data of each member and prints where they lie."""
     for member in members:
-        complete_data(member.config.data, Path.cwd())
-        member.config.user.path = str(Path(member.config.user.path).absolute())
-        check_data(member.config.data)
+        config = member.config
+        refuse_filled_in(config.data, config.user, member.overrides)
+        complete_data(config.data, Path.cwd())
+        config.user.path = str(Path(config.user.path).absolute())
+        check_data(config.data)
+    if command.dry_run:
+        for member in members:
+            print(yaml.safe_dump(plain(member.config.data), sort_keys=False, allow_unicode=True))
+        print("dry run: nothing was written")
+        return 0
     for member in members:
         print(_described(_prepare(member.config)))
     return 0

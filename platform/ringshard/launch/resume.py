@@ -1,17 +1,23 @@
-"""`resume=<run directory>`: the frozen job goes on, with what the new command line adds to it."""
+"""`resume=<run directory>`: the job goes on as it was frozen, whatever YAML and code say by now.
 
+The command line may bring new hardware, parallelism, micro-batch, launcher, tracking, a longer run;
+what would change the curve is refused by name.
+"""
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ringshard.config.checks import check
 from ringshard.config.complete import complete
-from ringshard.config.compose import Command, compose
-from ringshard.config.leaves import leaves, put, under
+from ringshard.config.compose import Command, compose, quoted
+from ringshard.config.effects import refuse_policy
+from ringshard.config.leaves import leaves, named, put, under
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
+from ringshard.files import read_json
 from ringshard.launch import show
-from ringshard.launch.files import read_json
 from ringshard.launch.freeze import read_overrides
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
@@ -35,23 +41,58 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
         raise ConfigError(f"resume={path}: the run is running, wait for its end or stop it first")
     record = read_json(path / "run.json") or {}
     before = read_overrides(run_dir.attempt(attempt))
-    job = _changed(run_dir.job(attempt), _delta(record, before, command))
+    job = _changed(run_dir.job(attempt), record, before, command)
     check(job)
     _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
     run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
-    if job.launcher.dry_run:
+    if command.dry_run or job.launcher.dry_run:
         show.dry_run([run])
         return 0
     return run_all(command, [run], module)
 
 
-def _delta(record: dict[str, Any], before: list[str], command: Command) -> dict[str, Any]:
-    """The keys that the new overrides change, as both command lines compose today."""
+def _changed(frozen: Job, record: dict[str, Any], before: list[str], command: Command) -> Job:
+    """The frozen job with what the command line asks for; raises ConfigError by name."""
     config_name, options = record["config_name"], [*record["options"], *command.options]
+    # The default root lies in the folder of the command, which may be another one by now.
+    before = _merged(before, [quoted("output.root", frozen.output.root)])
     old = _job(Command(config_name, options, before))
     new = _job(Command(config_name, options, _merged(before, command.overrides)))
-    return {key: value for key, value in leaves(new).items() if leaves(old).get(key) != value}
+    leftover = new.parallelism.dp_shard == -1
+    leftover = new.parallelism.dp_shard == -1
+    complete(old, Path.cwd())
+    complete(new, Path.cwd())
+    tree = plain(frozen)
+    for key, value in _asked(frozen, old, new, before, command.overrides).items():
+        if not under(key, MAY_CHANGE):
+            raise ConfigError(
+                f"{key}={value} cannot change in a resumed run, which would no longer be the same"
+                " run: leave it out, or start a new run"
+            )
+        if key == "launcher.on_failure":
+            refuse_policy(new.launcher)
+        put(tree, key, value)
+    if leftover:  # of the processes that there are now
+        put(tree, "parallelism.dp_shard", -1)
+    job = cast(Job, build(Job, tree))
+    complete(job, Path.cwd())
+    return job
+
+
+def _asked(frozen: Job, old: Job, new: Job, before: list[str], added: list[str]) -> dict[str, Any]:
+    """The keys that the new overrides change, and those they name that are otherwise in the frozen
+    job; `old` and `new` are what both command lines compose to today."""
+    frozen = replace(frozen, data=replace(frozen.data, prepared=None, digest=None))
+    then, today = leaves(frozen), leaves(old)
+    names = tuple(map(named, added))
+    kept = tuple(name for name in map(named, before) if name not in names)
+    return {
+        key: value
+        for key, value in leaves(new).items()
+        if today.get(key) != value
+        or (under(key, names) and not under(key, kept) and then.get(key) != value)
+    }
 
 
 def _merged(before: list[str], added: list[str]) -> list[str]:
@@ -68,20 +109,7 @@ def _job(command: Command) -> Job:
     members = compose(command, Job)
     if len(members) != 1:
         raise ConfigError("a resume goes on with one run: give each key one value")
-    complete(members[0].config, Path.cwd())
     return members[0].config
-
-
-def _changed(frozen: Job, delta: dict[str, Any]) -> Job:
-    tree = plain(frozen)
-    for key, value in delta.items():
-        if not under(key, MAY_CHANGE):
-            raise ConfigError(
-                f"{key}={value} cannot change in a resumed run, which would no longer be the same"
-                " run: leave it out, or start a new run"
-            )
-        put(tree, key, value)
-    return cast(Job, build(Job, tree))
 
 
 def _refuse_shorter(run_dir: RunDir, attempt: int, job: Job) -> None:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
-from ringshard.launch.files import read_json, write_json, write_whole
+from ringshard.files import read_json, write_json, write_whole
 
 
 class Outcome(Enum):
@@ -23,11 +23,20 @@ class Outcome(Enum):
     failed = "FAILED"
 
 
+class RunningError(ConfigError):
+    """Another process is at work in the run."""
+
+
 @dataclass(frozen=True)
 class RunDir:
     """A run directory that exists or will."""
 
     path: Path
+
+    @property
+    def record(self) -> Path:
+        """run.json: a folder that has it is a run, with one attempt at least."""
+        return self.path / "run.json"
 
     def attempt(self, number: int) -> Path:
         """The folder of an attempt, counted from 1."""
@@ -72,14 +81,14 @@ class RunDir:
     def claimed(self) -> Iterator[None]:
         """Holds the run for this process; the kernel lets go when it ends, however it ends.
 
-        Raises ConfigError where another process is at work in it.
+        Raises RunningError where another process is at work in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.path / "lock", timeout=0):
                 yield
         except Timeout:
-            raise ConfigError(f"{self.path} is running: wait for its end, or stop it") from None
+            raise RunningError(f"{self.path} is running: wait for its end, or stop it") from None
 
     def is_running(self) -> bool:
         """Whether a live process holds the run."""

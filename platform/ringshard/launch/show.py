@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.config.leaves import leaves
+from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
 from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
@@ -40,24 +42,43 @@ def _differing(runs: list[Run]) -> list[str]:
 def ended(run: RunDir, attempt: int, outcome: str) -> None:
     """Where the run lies, what came out, and what can be done next."""
     result, job = run.result(attempt), run.job(attempt)
-    here, root = short(run.path), short(Path(job.output.root))
+    here = short(run.path)
     lines = [("run", f"{here}  ({outcome})")]
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
-        lines.append(("curves", f"ringshard track ui --root {root}"))
-    lines.append(("compare", f"ringshard compare {here} OTHER_RUN"))
+        lines.append(("curves", _curves(job)))
+    lines.append(("compare", f"{typed('ringshard')} compare {here} OTHER_RUN"))
     print()
     for name, text in lines:
         print(f"{name:<8} {text}")
 
 
+def _curves(job: Job) -> str:
+    """What shows them: the interface of the root's own database, or the address of another."""
+    root = Path(job.output.root)
+    if job.tracking.uri != f"sqlite:///{root / 'mlflow.db'}":
+        return job.tracking.uri
+    option = "" if root == Path("outputs").absolute() else f" --root {short(root)}"
+    return f"{typed('ringshard')} track ui{option}"
+
+
 def _program() -> str:
     """How this command was called."""
     called = Path(sys.argv[0])
-    return f"python {short(called.resolve())}" if called.suffix == ".py" else called.name
+    if called.suffix == ".py":
+        return f"{typed(Path(sys.executable).name)} {short(called.resolve())}"
+    return typed(called.name)
+
+
+def typed(program: str) -> str:
+    """A program of this Python's environment as one would type it here: its name alone where the
+    shell would find this one, which it does in an environment that is activated."""
+    own = Path(sys.executable).with_name(program)
+    found = shutil.which(program)
+    return program if found and Path(found).absolute() == own else short(own)
 
 
 def _longer(run: RunDir, attempt: int, steps: int) -> str:

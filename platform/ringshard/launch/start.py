@@ -7,6 +7,7 @@ from pathlib import Path
 from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
+from ringshard.config.effects import refuse_filled_in, refuse_policy
 from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
@@ -16,17 +17,20 @@ from ringshard.launch.agent import Ended, explain, run_attempt
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
 from ringshard.launch.prepare import prepare_all
-from ringshard.launch.rundir import Outcome
+from ringshard.launch.rundir import Outcome, RunningError
 from ringshard.launch.tracker import create_store
 
 
 def start(command: Command, members: list[Member[Job]], module: str = "ringshard.train") -> int:
     """Runs what a command line asks for and returns the exit code."""
     for member in members:
+        refuse_filled_in(member.config.data, member.config.user, member.overrides)
         complete(member.config, Path.cwd())
         check(member.config)
+    if len(members) == 1:
+        refuse_policy(members[0].config.launcher)
     runs = place(command, members)
-    if runs[0].job.launcher.dry_run:
+    if command.dry_run or runs[0].job.launcher.dry_run:
         show.dry_run(runs)
         return 0
     return run_all(command, runs, module)
@@ -54,40 +58,40 @@ def _run_each(
     for index, run in enumerate(runs):
         if len(runs) > 1:
             print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)
-        skip = _why_skipped(run)
-        if skip:
-            print(f"{show.short(run.dir.path)} {skip}: skipped")
-            rows.append((run, skip, run.dir.last_attempt()))
+        ended = _run_or_skip(command, run, module)
+        how = ended if isinstance(ended, str) else ended.outcome.name
+        rows.append((run, how, run.dir.last_attempt()))
+        if isinstance(ended, str):
+            print(f"{show.short(run.dir.path)} {ended}: skipped")
             continue
-        ended, attempt = run_one(command, run, module)
-        rows.append((run, ended.outcome.name, attempt))
         yield ended.code
+        if ended.stopped and run is not runs[-1]:
+            yield ended.stopped
         stop = run.job.launcher.on_failure is OnFailure.stop
-        if ended.outcome is Outcome.killed or (ended.outcome is Outcome.failed and stop):
+        if ended.stopped or (ended.outcome is Outcome.failed and stop):
             return
 
 
-def run_one(command: Command, run: Run, module: str = "ringshard.train") -> tuple[Ended, int]:
-    """A new attempt of a run; prints how it ended, a failure's traceback last."""
-    with run.dir.claimed():
-        attempt = freeze(run, command)
-        ended = run_attempt(run.dir, attempt, run.job, module)
+def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
+    """How a new attempt ended, or why there was none: it is running elsewhere, or done by now."""
+    try:
+        with run.dir.claimed():
+            if _is_done(run):
+                return "done"
+            attempt = freeze(run, command)
+            ended = run_attempt(run.dir, attempt, run.job, module)
+    except RunningError:
+        return "running"
     if ended.outcome is Outcome.failed:
         print(f"\nrun {show.short(run.dir.path)} failed\n", file=sys.stderr)
         print(explain(run.dir, attempt), file=sys.stderr, flush=True)
     else:
         show.ended(run.dir, attempt, ended.outcome.name)
-    return ended, attempt
+    return ended
 
 
 def _is_done(run: Run) -> bool:
     return run.dir.outcome() is Outcome.done and not run.again
-
-
-def _why_skipped(run: Run) -> str | None:
-    if _is_done(run):
-        return "done"
-    return "running" if run.dir.is_running() else None
 
 
 def refuse_machine(job: Job) -> None:

@@ -25,8 +25,12 @@ class StopRequests:
         return self.came[0][0]
 
     def urgent(self, patience_s: float) -> bool:
-        """Whether it was asked twice, or the time to stop cleanly is over."""
-        return len(self.came) > 1 or bool(self and time.monotonic() - self.came[0][1] > patience_s)
+        """Whether it was asked twice, or the time to stop cleanly is over.
+
+        A terminal that closes may send SIGHUP more than once, and means nothing by it.
+        """
+        asked = [number for number, _ in self.came if number is not signal.SIGHUP]
+        return len(asked) > 1 or bool(self and time.monotonic() - self.came[0][1] > patience_s)
 
     def remember(self, number: int, _frame: FrameType | None) -> None:
         """The signal handler."""

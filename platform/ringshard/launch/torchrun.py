@@ -1,16 +1,18 @@
 """The ranks of one machine, started by torchrun in a session of its own."""
 
+import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from ringshard import child
 from ringshard.config.schema.job import Job
 from ringshard.launch.environment import rank_environment
-from ringshard.launch.orphans import die_with_parent
+from ringshard.launch.orphans import die_with
 from ringshard.launch.stop import blocked
 
 STOP = signal.SIGUSR2
@@ -19,13 +21,14 @@ STOP = signal.SIGUSR2
 
 def command(job: Job, run_dir: Path, attempt: int, module: str = "ringshard.train") -> list[str]:
     """torchrun's command line; localhost:0 takes a free port, so that two runs never clash."""
+    hardware = job.hardware
     return [
-        *(sys.executable, "-m", "torch.distributed.run"),
-        "--nnodes=1",
-        f"--nproc-per-node={job.hardware.processes_per_node}",
+        *child.command("torch.distributed.run"),
+        f"--nnodes={hardware.nodes}",
+        f"--nproc-per-node={hardware.processes_per_node}",
         "--max-restarts=0",
         "--rdzv-backend=c10d",
-        "--rdzv-endpoint=localhost:0",
+        f"--rdzv-endpoint={'localhost:0' if hardware.nodes == 1 else 'FIRST_NODE:29400'}",
         f"--rdzv-id={run_dir.name}-{attempt}",
         "--monitor-interval=0.1",
         "--shutdown-timeout=5",  # once a rank has failed, the others wait for it in vain
@@ -46,7 +49,7 @@ def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Pop
             stderr=noise,
             env=rank_environment(job.hardware),
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with, os.getpid()),
         )
 
 

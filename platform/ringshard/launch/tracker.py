@@ -1,14 +1,13 @@
 """MLflow's side of a run, in processes of its own: neither agent nor ranks import it."""
 
-import os
 import subprocess
-import sys
+import time
 from pathlib import Path
 
+from ringshard import child
 from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.errors import ConfigError
-from ringshard.launch.environment import clean
-from ringshard.launch.stop import blocked
+from ringshard.launch.stop import StopRequests, blocked
 
 Shipper = subprocess.Popen[bytes]
 
@@ -17,11 +16,12 @@ def create_store(tracking: Tracking) -> None:
     """Makes the database and the experiment; raises ConfigError where MLflow refuses."""
     if tracking.backend is not Backend.mlflow:
         return
-    command = [sys.executable, "-m", "ringshard.tracking.store", tracking.uri, tracking.experiment]
-    made = subprocess.run(command, env=_environment(), capture_output=True)
-    if made.returncode:
-        said = made.stderr.decode(errors="replace").strip().splitlines()
-        raise ConfigError(said[-1] if said else f"tracking.uri={tracking.uri} cannot be used")
+    try:
+        child.ask("ringshard.tracking.store", tracking.uri, tracking.experiment)
+    except child.ChildError as error:
+        raise ConfigError(
+            f"tracking.uri={tracking.uri} cannot be used ({error.last_line}): take another one"
+        ) from error
 
 
 def start_shipper(tracking: Tracking, run_dir: Path, attempt: int) -> Shipper | None:
@@ -31,31 +31,26 @@ def start_shipper(tracking: Tracking, run_dir: Path, attempt: int) -> Shipper | 
     log = run_dir / "attempts" / str(attempt) / "shipper.log"
     with log.open("wb") as out, blocked():
         return subprocess.Popen(
-            [sys.executable, "-m", "ringshard.tracking.shipper", str(run_dir), str(attempt)],
+            child.command("ringshard.tracking.shipper", str(run_dir), str(attempt)),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=child.environment(),
             start_new_session=True,
         )
 
 
-def end_shipper(shipper: Shipper | None, patience_s: float) -> bool:
-    """Waits for the last points; false if they did not make it in time (the spool keeps them)."""
+def end_shipper(shipper: Shipper | None, patience_s: float, stop: StopRequests) -> bool:
+    """Waits for the last points; false if they did not make it in time (the spool keeps them), or
+    if another stop request comes meanwhile."""
     if shipper is None:
         return True
-    try:
-        return shipper.wait(patience_s) == 0
-    except subprocess.TimeoutExpired:
-        shipper.kill()
-        shipper.wait()
-        return False
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **clean(os.environ),
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DO_NOT_TRACK": "true",
-        "PYTHONSAFEPATH": "1",
-    }
+    until, asked = time.monotonic() + patience_s, len(stop.came)
+    while time.monotonic() < until and len(stop.came) == asked:
+        try:
+            return shipper.wait(0.05) == 0
+        except subprocess.TimeoutExpired:
+            continue
+    shipper.kill()
+    shipper.wait()
+    return False

@@ -6,13 +6,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.schema.evaluation import EvaluationOptions
 from ringshard.config.schema.job import Job
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.show import short
 
 
-def begun(job: Job, options: Evaluation, position: str) -> None:
+def begun(job: Job, options: EvaluationOptions, position: str) -> None:
     """What is read and where it is computed."""
     weights = Path(str(options.checkpoint or job.model.pretrained))
     count = f"{options.sequences:,} sequences" if options.sequences else "all of it"
@@ -22,7 +22,7 @@ def begun(job: Job, options: Evaluation, position: str) -> None:
     print(f"{options.split.name} split of {', '.join(job.data.corpora)}, {count}, {where}\n")
 
 
-def ended(run: RunDir, options: Evaluation) -> None:
+def ended(run: RunDir, options: EvaluationOptions) -> None:
     """The numbers, the samples, and where both lie."""
     result = run.result(1)
     for name, text in _lines(result):

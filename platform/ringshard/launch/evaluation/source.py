@@ -1,10 +1,11 @@
 """What is evaluated: a run's frozen job and one of its checkpoints, or a folder with a model."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from ringshard.config import evaluate
-from ringshard.config.schema.evaluate import EvaluateJob, Subject
+from ringshard.config import evaluation
+from ringshard.config.schema.evaluation import EvaluateJob, Subject
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
@@ -17,7 +18,7 @@ def spelled_out(word: str) -> str:
 
 def beneath(overrides: list[str], config: Any) -> EvaluateJob:
     """The values of all that a command line does not name; raises ConfigError."""
-    return evaluate.beneath(source(config.of), overrides)
+    return evaluation.beneath(source(config.of), overrides)
 
 
 def source(of: Subject) -> Job:
@@ -28,7 +29,7 @@ def source(of: Subject) -> Job:
         run_dir = RunDir(_folder("run", of.run))
         return run_dir.job(run_dir.last_attempt())
     if of.model:
-        return evaluate.of_folder(_folder("model", of.model))
+        return evaluation.of_folder(_folder("model", of.model))
     raise ConfigError("run is missing: give run=FOLDER of a run, or model=FOLDER with a model")
 
 
@@ -54,7 +55,7 @@ def checkpoint(of: Subject) -> Path | None:
 def _folder(key: str, text: str) -> Path:
     """The absolute path of a run or model."""
     path = Path(text).expanduser().absolute()
-    holds = {"run": ("attempts/*/job.yaml",), "model": ("config.json", "*.safetensors")}
+    holds = {"run": ("attempts/[0-9]*/job.yaml",), "model": ("config.json", "*.safetensors")}
     if not path.is_dir():
         raise ConfigError(f"{key}={text} does not exist: give the folder of a {key}")
     for pattern in holds[key]:
@@ -66,7 +67,8 @@ def _folder(key: str, text: str) -> Path:
 def _checkpoints(run: Path) -> dict[int, Path]:
     """The complete checkpoints by step, oldest first (`ringshard.checkpoint` needs torch)."""
     folders = sorted((run / "checkpoints").glob("step-*"))
-    return {int(f.name.removeprefix("step-")): f for f in folders if _is_complete(f)}
+    steps = [(re.fullmatch(r"step-(\d+)", folder.name), folder) for folder in folders]
+    return {int(step[1]): folder for step, folder in steps if step and _is_complete(folder)}
 
 
 def _is_complete(checkpoint: Path) -> bool:

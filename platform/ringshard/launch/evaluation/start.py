@@ -1,28 +1,24 @@
 """Runs evaluations one after another; all are checked before anything is written."""
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringshard import child
 from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
-from ringshard.config.evaluate import check_options, job_of, options_of
-from ringshard.config.schema.debug import DebugMode
-from ringshard.config.schema.evaluate import EvaluateJob
-from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.effects import refuse_filled_in
+from ringshard.config.evaluation import check_options, job_of, options_of
+from ringshard.config.schema.evaluation import EvaluateJob, EvaluationOptions
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch.agent import Ended, explain, run_attempt
-from ringshard.launch.environment import clean
 from ringshard.launch.evaluation import show
 from ringshard.launch.evaluation.source import checkpoint, source
-from ringshard.launch.freeze import write_attempt, write_yaml
-from ringshard.launch.identity import stamped
+from ringshard.launch.freeze import write_attempt
+from ringshard.launch.identity import root, stamped
 from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.start import refuse_machine
@@ -35,14 +31,21 @@ class Planned:
     """An evaluation and its place on disk."""
 
     job: Job
-    options: Evaluation
+    options: EvaluationOptions
     overrides: list[str]
     dir: RunDir
 
 
-def start(_: Command, members: list[Member[EvaluateJob]]) -> int:
+def start(command: Command, members: list[Member[EvaluateJob]]) -> int:
     """jobs/evaluate.py: evaluates each member, prints the results, returns the exit code."""
     todo = [_plan(member) for member in members]
+    if command.dry_run:
+        for number, planned in enumerate(todo, 1):
+            show.begun(planned.job, planned.options, f"[{number}/{len(todo)}] ")
+        print("dry run: nothing was written")
+        return 0
+    for planned in todo:
+        refuse_machine(planned.job)
     _prepare([planned.job for planned in todo])
     for planned in todo:
         _refuse_prompts(planned)
@@ -56,13 +59,12 @@ def _plan(member: Member[EvaluateJob]) -> Planned:
     """All that can be told without reading data; raises ConfigError."""
     config = member.config
     check_options(config)
+    refuse_filled_in(config.data, config.user, member.overrides)
     options = options_of(config, checkpoint(config.of))
     job = job_of(config, source(config.of))
     complete(job, Path.cwd())
     check(job)
-    refuse_machine(job)
-    root = Path(job.output.root) / ("debug" if job.debug.mode is not DebugMode.off else "")
-    folder = root / "evaluations" / stamped(job.output.name)
+    folder = root(job) / "evaluations" / stamped(job.output.name)
     return Planned(job, options, member.overrides, RunDir(folder))
 
 
@@ -86,17 +88,9 @@ def _is_prepared(job: Job) -> bool:
 
 def _refuse_prompts(planned: Planned) -> None:
     """Raises ConfigError for a prompt that the tokenizer can't encode."""
-    if not planned.options.prompts:
-        return
-    answer = subprocess.run(
-        [sys.executable, "-m", "ringshard.data.encode", str(planned.job.data.prepared)],
-        input=json.dumps(planned.options.prompts),
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**clean(os.environ), "PYTHONSAFEPATH": "1"},
-    )
-    if answer.returncode:
-        raise ConfigError(answer.stderr.strip().splitlines()[-1])
+    if planned.options.prompts:
+        folder = str(planned.job.data.prepared)
+        child.ask("ringshard.data.encode", folder, about=planned.options.prompts)
 
 
 def _run_each(todo: list[Planned]) -> Iterator[Ended]:
@@ -109,13 +103,12 @@ def _run_each(todo: list[Planned]) -> Iterator[Ended]:
         elif ended.outcome is Outcome.failed:
             print(explain(planned.dir, 1), file=sys.stderr, flush=True)
         yield ended
-        if ended.outcome is Outcome.killed:
+        if ended.stopped:
             return
 
 
 def _run(planned: Planned) -> Ended:
     with planned.dir.claimed():
-        folder = planned.dir.attempt(1)
-        write_attempt(folder, planned.job, planned.overrides)
-        write_yaml(folder / "evaluation.yaml", planned.options)
+        configs = {"job": planned.job, "evaluation": planned.options}
+        write_attempt(planned.dir.attempt(1), configs, planned.job.user, planned.overrides)
         return run_attempt(planned.dir, 1, planned.job, MODULE)
