@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from ringshard.files import write_json
 from ringshard.tracking.batches import Batch
 
 
@@ -54,6 +55,4 @@ class Ledger:
     def write(self, path: Path) -> None:
         """Replace the file in one step."""
         path.parent.mkdir(exist_ok=True)
-        fresh = path.with_name(f"{path.name}.new")
-        fresh.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        fresh.replace(path)
+        write_json(path, asdict(self))

@@ -1,0 +1,62 @@
+"""Files and folders that are whole or absent, whenever the machine stops. Standard library alone.
+
+What is written lies beside its place until its bytes are on the disk, and is then renamed.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes or replaces a file; of several writers at once, one wins whole."""
+    beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same for a value as JSON."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to be filled, which appears at `path` at the end; one writer at a time."""
+    beside = path.with_name(f".{path.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    yield beside
+    _sync_folder(beside)
+    beside.rename(path)
+    _sync_folder(path.parent)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None where there is no such file."""
+    if not path.is_file():
+        return None
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
+def _sync_folder(path: Path) -> None:
+    """A rename is on the disk once its folder is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
