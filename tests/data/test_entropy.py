@@ -2,13 +2,18 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringshard.data import rows, store
+from ringshard.data.documents import Piece
 from ringshard.data.entropy import bigram
+from ringshard.data.split import Spans
+from ringshard.data.tokenizer import Bytes
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=200), st.integers(1, 20))
@@ -29,3 +34,14 @@ def test_bigram_entropy_is_the_mean_loss_of_the_counted_model(ids: list[int], bl
 def test_alternating_tokens_are_known_from_the_one_before() -> None:
     tokens = np.tile([0, 1], 500)
     assert bigram([(tokens[:-1], tokens[1:])], 2) == 0
+
+
+def test_many_documents_are_counted_at_once_and_none_goes_on_with_another(tmp_path: Path) -> None:
+    documents = [f"document {number}" for number in range(100)]
+    store.write(tmp_path, map(Piece, documents), Bytes(), False, lambda *_: None)
+    made = store.Store(tmp_path)
+    spans = Spans(made.bounds[:-1:2], made.bounds[1::2])  # neighbours would be one span
+    ((previous, following),) = rows._together(rows._pairs(made, spans))
+    ids = [[*document.encode(), 256] for document in documents[::2]]
+    expected = [pair for each in ids for pair in itertools.pairwise(each)]
+    assert list(zip(previous.tolist(), following.tolist(), strict=True)) == expected

@@ -18,7 +18,8 @@ def bigram(pairs: Iterable[tuple[Ids, Ids]], vocab: int) -> float:
     """
     counts = np.zeros(vocab * vocab, dtype=np.int64)
     for previous, following in pairs:
-        counts += np.bincount(previous * vocab + following, minlength=vocab * vocab)
+        pair = previous.astype(np.int64) * vocab + following
+        counts += np.bincount(pair, minlength=vocab * vocab)
     table = counts.reshape(vocab, vocab)  # (previous, next)
     return _plogp(table) - _plogp(table.sum(1))
 

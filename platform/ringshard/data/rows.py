@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,10 @@ from ringshard.data.store import Store
 from ringshard.data.tokenizer import Ids, Tokenizer
 from ringshard.errors import ConfigError
 
-_BLOCK = 1 << 22  # tokens counted at a time
+_BLOCK = 1 << 20  # tokens counted at a time
+
+Pairs = tuple[Ids, Ids]
+"""Tokens and the ones that follow them."""
 
 
 class TokenizedCorpus(NamedTuple):
@@ -106,17 +109,36 @@ def _bigram_entropy(mixture: Mixture, spans: dict[str, Spans], vocab_size: int) 
     if vocab_size > LARGEST_VOCABULARY:
         return None
     pairs = (pair for name, corpus in mixture.items() for pair in _pairs(corpus.store, spans[name]))
-    return bigram(pairs, vocab_size)
+    return bigram(_together(pairs), vocab_size)
 
 
-def _pairs(store: Store, spans: Spans) -> Iterator[tuple[Ids, Ids]]:
+def _pairs(store: Store, spans: Spans) -> Iterator[Pairs]:
     """Each token that is learned with the one before it, within the spans."""
     for start, end in zip(*joined(spans), strict=True):
         for first in range(int(start), int(end) - 1, _BLOCK):
             block = slice(first, min(int(end), first + _BLOCK + 1))
-            tokens = np.asarray(store.tokens[block], dtype=np.int64)
+            tokens = np.asarray(store.tokens[block])
             chosen = slice(None) if store.loss_mask is None else store.loss_mask[block][1:]
             yield tokens[:-1][chosen], tokens[1:][chosen]
+
+
+def _together(pairs: Iterable[Pairs]) -> Iterator[Pairs]:
+    """The same pairs in blocks of `_BLOCK` or more: to count a block takes vocab² at the least."""
+    held: list[Pairs] = []
+    count = 0
+    for pair in pairs:
+        held.append(pair)
+        count += len(pair[0])
+        if count >= _BLOCK:
+            yield _joined(held)
+            held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(pairs: list[Pairs]) -> Pairs:
+    previous, following = zip(*pairs, strict=True)
+    return np.concatenate(previous), np.concatenate(following)
 
 
 def hashed(*parts: Any) -> str:

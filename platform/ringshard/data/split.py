@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from ringshard.config.schema.data import Split
 from ringshard.data.order import keyed
 
+_BLOCK = 1 << 20  # documents looked at together
+
 
 class Spans(NamedTuple):
     """Half-open ranges of a token store, in order."""
@@ -27,16 +29,21 @@ def divide(bounds: NDArray[np.int64], split: Split, share: float) -> dict[str, S
             "train": Spans(bounds[:-1][~apart], bounds[1:][~apart]),
             "validation": Spans(bounds[:-1][apart], bounds[1:][apart]),
         }
-    cut = int(bounds[-1] * (1 - share))
+    start, end, cut = bounds[:-1], bounds[1:], int(bounds[-1] * (1 - share))
+    before, through = np.searchsorted(start, cut), np.searchsorted(end, cut, side="right")
     return {
-        "train": _clip(bounds, 0, cut),
-        "validation": _clip(bounds, cut, int(bounds[-1])),
+        "train": Spans(start[:before], np.minimum(end[:before], cut)),
+        "validation": Spans(np.maximum(start[through:], cut), end[through:]),
     }
 
 
 def held_out(documents: int, share: float) -> NDArray[np.bool_]:
     """Whether each document is for validation: a pure function of its index and the share."""
-    return keyed(np.arange(documents)) < np.uint64(share * 2.0**64)
+    apart = np.empty(documents, dtype=np.bool_)
+    for first in range(0, documents, _BLOCK):  # there may be a document a line
+        block = apart[first : first + _BLOCK]
+        block[:] = keyed(np.arange(first, first + len(block))) < np.uint64(share * 2.0**64)
+    return apart
 
 
 def joined(spans: Spans) -> Spans:
@@ -44,8 +51,3 @@ def joined(spans: Spans) -> Spans:
     gap = spans.start[1:] != spans.end[:-1]
     first, last = np.append(True, gap)[: len(spans.start)], np.append(gap, True)
     return Spans(spans.start[first], spans.end[last[: len(spans.end)]])
-
-
-def _clip(bounds: NDArray[np.int64], low: int, high: int) -> Spans:
-    start, end = np.maximum(bounds[:-1], low), np.minimum(bounds[1:], high)
-    return Spans(start[start < end], end[start < end])
