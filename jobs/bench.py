@@ -19,7 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
-NAMES = sorted(path.stem for path in (ROOT / "jobs/benchmarks").glob("[a-z]*.py"))
+NAMES = sorted(
+    path.stem
+    for path in (ROOT / "jobs/benchmarks").glob("*.py")
+    if "\ndef run(" in path.read_text(encoding="utf-8")
+)
 
 
 def main(

@@ -1,7 +1,4 @@
-"""Speed and memory of data preparation, each case in a process of its own.
-
-`python jobs/benchmarks/prepare.py 1000` repeats the standard library to a text of 1,000 MB.
-"""
+"""Speed and memory of data preparation, each case in a process of its own; 1 GB of text first."""
 
 import json
 import resource
@@ -24,27 +21,33 @@ from ringshard.config.schema.data import (
 from ringshard.data import corpus
 from ringshard.data.prepare import prepare
 
-CASES = [("bytes", "file"), ("bytes", "line"), ("characters", "file"), ("bpe", "file")]
-"""(tokenizer, what a document is); learning the tokenizer counts."""
-LONGEST_BPE = 12_000_000
-"""bytes: repeated text would only measure the tokenizer's cache."""
+CASES = [
+    ("bytes", "file", 1000),
+    ("bytes", "line", 1000),
+    ("characters", "file", 100),
+    ("bpe", "file", 12),  # repeated text would only measure the tokenizer's cache
+]
+"""(tokenizer, what a document is, size of the text [MB]); learning the tokenizer counts."""
 
 
-def run(megabytes: int = 100) -> list[dict[str, Any]]:
-    """One row per case: text [MB], speed [MB/s], peak memory of the process [MB]."""
+def run() -> list[dict[str, Any]]:
+    """One row per case: text [MB], speed [MB/s], peak memory of the process [MB].
+
+    The text is the standard library, again and again; what is written is removed.
+    """
     with tempfile.TemporaryDirectory() as name:
         text = Path(name) / "text.txt"
-        _write(text, megabytes * 1_000_000)
-        return [_apart(text, *case) for case in CASES]
+        _write(text, max(size for *_, size in CASES) * 1_000_000)
+        return [_apart(_head(text, size * 1_000_000), *case) for *case, size in CASES]
 
 
 def _write(path: Path, size: int) -> None:
     """The standard library, again and again, up to `size` bytes."""
     source = corpus.source("stdlib", Corpus(CorpusKind.python_stdlib), lambda *_: "")
+    library = "".join(piece.text for piece in source.pieces()).encode()
     with path.open("wb") as file:
-        while file.tell() < size:
-            for piece in source.pieces():
-                file.write(piece.text.encode()[: size - file.tell()])
+        for left in range(size, 0, -len(library)):
+            file.write(library[:left])
 
 
 def _apart(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
@@ -54,8 +57,6 @@ def _apart(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
 
 
 def _measure(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
-    if tokenizer == "bpe":
-        text = _head(text, LONGEST_BPE)
     data = Data(
         corpora={"text": Corpus(path=str(text), document=DocumentUnit[document])},
         tokenizer=Tokenizer(TokenizerKind[tokenizer], None, 4096 if tokenizer == "bpe" else None),
@@ -75,6 +76,9 @@ def _measure(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
 
 
 def _head(text: Path, size: int) -> Path:
+    """The first whole lines of a text, up to `size` bytes together."""
+    if text.stat().st_size <= size:
+        return text
     with text.open("rb") as file:
         head = file.read(size).rpartition(b"\n")[0]
     path = text.with_name("head.txt")
@@ -82,13 +86,6 @@ def _head(text: Path, size: int) -> Path:
     return path
 
 
-def main() -> None:
-    """A number of megabytes prints all cases; a text and a case print that case alone."""
-    text, *case = sys.argv[1:] or ["100"]
-    rows = [_measure(Path(text), *case)] if case else run(int(text))
-    for row in rows:
-        print(json.dumps(row))
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # one case
+    path, *case = sys.argv[1:]
+    print(json.dumps(_measure(Path(path), *case)))
