@@ -31,7 +31,7 @@ from ringshard.parallel import mesh as meshes
 from ringshard.train.assemble import assemble
 from ringshard.train.attempt import Attempt
 
-ROUNDS, STEPS, BATCH = 9, 10, 16
+ROUNDS, STEPS, BATCH = 9, 5, 16
 MODEL = Model(
     type="llama",
     config={
@@ -52,7 +52,7 @@ def run() -> list[dict[str, Any]]:
 
     `gemm_share`: model FLOP/s over the machine's GEMM peak, measured in the same run.
     """
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         job = setting(Path(folder))
         trainer, ours = ringshard(job, Path(folder))
@@ -93,7 +93,7 @@ def setting(folder: Path) -> Job:
     )
     prepared = prepare(data)
     return Job(
-        hardware=Hardware(processes_per_node=1, threads_per_process=2),
+        hardware=Hardware(processes_per_node=1, threads_per_process=1),
         parallelism=Parallelism(),
         model=MODEL,
         data=replace(data, prepared=prepared.prepared, digest=prepared.digest),
