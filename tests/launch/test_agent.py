@@ -11,6 +11,7 @@ import psutil
 from launch.commandline import alive, begin, interrupt, run, run_dirs, seen
 
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.stop import StopRequests
 
 
 def _exit(folder: Path, attempt: int = 1) -> dict[str, object]:
@@ -67,6 +68,37 @@ def test_ctrl_c_once_stops_the_ranks_cleanly(tmp_path: Path) -> None:
     assert "killed" in out and (run_dirs(tmp_path)[0] / "KILLED").exists()
     result = json.loads((run_dirs(tmp_path)[0] / "attempts/1/result.json").read_text())
     assert result["outcome"] == "stopped" and not any(map(alive, ranks))
+
+
+def test_a_failure_while_stopping_is_told(tmp_path: Path) -> None:
+    process = begin(tmp_path, "+hardware.env.STANDIN='raise_at_stop:1'")
+    seen(tmp_path, 1)
+    interrupt(process)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and (run_dirs(tmp_path)[0] / "FAILED").exists()
+    assert err.rstrip().splitlines()[-1] == "rank 1 failed first: RuntimeError: the lamp went out"
+
+
+def test_ctrl_c_while_the_last_points_are_shipped_ends_the_sweep(tmp_path: Path) -> None:
+    nobody = ("tracking=mlflow", "tracking.uri=http://127.0.0.1:9", "tracking.flush_timeout_s=100")
+    process = begin(tmp_path, "-m", "train.seed=1,2", "parallelism=single", *nobody)
+    seen(tmp_path, 0)
+    while not list(run_dirs(tmp_path)[0].glob("DONE")):
+        time.sleep(0.05)
+    interrupt(process)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "track sync" in err
+    assert len(run_dirs(tmp_path)) == 1 and "(done)" in out
+
+
+def test_a_closed_terminal_that_hangs_up_twice_is_one_request() -> None:
+    requests = StopRequests()
+    for number in (signal.SIGHUP, signal.SIGHUP):
+        requests.remember(number, None)
+    assert requests and not requests.urgent(patience_s=60)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        requests.remember(number, None)
+    assert requests.urgent(patience_s=60)
 
 
 def test_ctrl_c_twice_ends_ranks_that_do_not_stop(tmp_path: Path) -> None:

@@ -6,6 +6,12 @@ import pytest
 import yaml
 from launch.commandline import run, run_dirs
 
+from ringshard.config.compose import Command
+from ringshard.files import read_json
+from ringshard.launch.freeze import read_overrides
+from ringshard.launch.resume import _changed
+from ringshard.launch.rundir import RunDir
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -45,6 +51,8 @@ def test_a_longer_run_on_other_hardware_keeps_the_frozen_rest(finished: Path) ->
     (run_dir,) = run_dirs(finished)
     frozen = run_dir / "attempts" / "1" / "job.yaml"
     frozen.write_text(frozen.read_text().replace("lr: 0.001", "lr: 0.005"))
+    back = run(finished, f"resume={run_dir}", "train.steps=200", "optimizer.lr=0.001")
+    assert back.returncode == 2 and "optimizer.lr=0.001 cannot change" in back.stderr
     change = ("train.steps=200", "hardware.processes_per_node=1", "tracking=none")
     ended = run(finished, f"resume={run_dir}", *change)
     assert ended.returncode == 0, ended.stderr
@@ -54,3 +62,17 @@ def test_a_longer_run_on_other_hardware_keeps_the_frozen_rest(finished: Path) ->
     assert job["data"]["digest"] == _job(run_dir, 1)["data"]["digest"]
     overrides = (run_dir / "attempts/2/overrides.txt").read_text().splitlines()
     assert "train.steps=200" in overrides and "train.steps=100" not in overrides
+
+
+def test_what_is_named_from_another_folder_stays_in_the_runs_root(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default root and the degree that is left over belong to the run, not to today's YAML."""
+    run_dir = RunDir(run_dirs(finished)[0])
+    frozen, record = run_dir.job(1), read_json(run_dir.record) or {}
+    frozen.hardware.processes_per_node = frozen.parallelism.dp_shard = 4
+    monkeypatch.chdir(tmp_path)
+    command = Command("train", [], ["tracking=mlflow", "parallelism.dp_replicate=2"])
+    job = _changed(frozen, record, read_overrides(run_dir.attempt(1)), command)
+    assert job.tracking.uri == f"sqlite:///{finished}/outputs/mlflow.db"
+    assert (job.parallelism.dp_replicate, job.parallelism.dp_shard) == (2, 2)

@@ -1,0 +1,42 @@
+"""An attempt is there whole or not at all."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from ringshard.config.complete import complete
+from ringshard.config.compose import Command, compose
+from ringshard.config.schema.job import Job
+from ringshard.entry import run_job_app
+from ringshard.launch import freeze
+from ringshard.launch.identity import Run, place
+from ringshard.launch.resume import resume
+from ringshard.launch.start import start
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[Run, Command]:
+    command = Command("train", [], ["sweep.name=night"])
+    members = compose(command, Job)
+    complete(members[0].config, tmp_path)
+    return place(command, members)[0], command
+
+
+def test_a_command_killed_while_it_freezes_leaves_no_attempt(
+    planned: tuple[Run, Command],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, command = planned
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(freeze, "record_code", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        freeze.freeze(run, command)
+    os.waitpid(child, 0)
+    assert run.dir.last_attempt() == 0
+    assert run_job_app("train", [f"resume={run.dir.path}"], Job, start, resume) == 2
+    assert "is not the folder of a run: it has no run.json" in capsys.readouterr().err
+    assert freeze.freeze(run, command) == 1
+    assert run.dir.job(1) == run.job and run.dir.record.exists()
