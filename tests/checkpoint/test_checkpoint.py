@@ -140,6 +140,24 @@ def test_a_rank_killed_while_it_writes_leaves_nothing_listed(tmp_path: Path) -> 
     assert names(tmp_path) == ["step-00000002", "step-00000003"]
 
 
+def test_a_kill_right_after_the_rename_leaves_it_whole(tmp_path: Path) -> None:
+    def dies() -> None:
+        rename = os.rename
+
+        def rename_and_die(source: Path, target: Path) -> None:
+            rename(source, target)
+            if Path(target).name.startswith("step-"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.rename = rename_and_die
+        Run(sharded=False).save(tmp_path)
+
+    with pytest.raises(RuntimeError, match="rank 0 died"):
+        run_ranks(1, dies)
+    assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000000"]
+    Run(sharded=False).load(tmp_path / "step-00000000")
+
+
 def test_a_committed_step_is_never_written_again(saved: Any) -> None:
     before = {p.name: p.stat().st_mtime_ns for p in saved[0].iterdir()}
     other = run_ranks(2, lambda: Run(seed=5).train(3).save(saved[0].parent))

@@ -30,7 +30,8 @@ def begin(folder: Path, *argv: str, **kwargs: Any) -> "subprocess.Popen[str]":
     """Starts the command in `folder`, where text.txt lies."""
     (folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 200)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | kwargs
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "RANK": "7", "SLURM_JOB_ID": "1"}
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path, "RANK": "7", "SLURM_JOB_ID": "1"}
     command = [sys.executable, "-c", APP, *QUICK, *argv]
     return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
 

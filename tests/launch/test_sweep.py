@@ -53,6 +53,7 @@ def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:
     record = json.loads((run_dir / "run.json").read_text())
     assert run_dir.parent.name == "night" and record["sweep"] == "night"
     assert run_dir.name == f"tiny-{record['signature']}"
+    assert [path.name for path in (run_dir / "attempts").iterdir()] == ["1"]
 
 
 def test_members_that_are_the_same_run_are_refused(tmp_path: Path) -> None:

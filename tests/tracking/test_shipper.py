@@ -4,10 +4,12 @@ import json
 import math
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -62,13 +64,50 @@ def test_points_parameters_files_and_status_arrive(run: Any) -> None:
     assert [file.path for file in files] == ["attempts/1/job.yaml", "attempts/1/overrides.txt"]
 
 
-@pytest.mark.parametrize(("outcome", "status"), [("killed", "KILLED"), ("failed", "FAILED")])
-def test_a_run_without_a_point_still_has_its_true_status(
-    run: Any, outcome: str, status: str
+def test_a_run_without_a_point_still_has_its_true_status(run: Any) -> None:
+    run.attempt(1)
+    run.end(1, "failed")
+    assert ship(run) == remote(run).info.status == "FAILED"
+
+
+def status_of(run: Any, attempt: int = 1) -> str:
+    return shipper.Shipper(run.path, attempt, "http://127.0.0.1:9", "ringshard").status()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("done", "FINISHED"), ("killed", "KILLED"), ("failed", "FAILED")]
+)
+def test_an_attempt_that_was_ended_has_the_status_of_its_end(
+    run_at: Callable[[str], Any], outcome: str, status: str
 ) -> None:
+    run = run_at("http://127.0.0.1:9")
     run.attempt(1)
     run.end(1, outcome)
-    assert ship(run) == remote(run).info.status == status
+    assert status_of(run) == status
+
+
+def test_an_attempt_that_nobody_ended_is_at_work_while_held(run_at: Callable[[str], Any]) -> None:
+    run = run_at("http://127.0.0.1:9")
+    run.attempt(1)
+    assert status_of(run) == "RUNNING"
+    run.die()
+    assert status_of(run) == "KILLED"
+    run.attempt(2)
+    assert status_of(run, attempt=1) == "KILLED"  # of a shipper that outlived its agent
+    assert status_of(run, attempt=2) == "RUNNING"
+
+
+def test_points_that_mlflow_refused_are_sent_again(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(5))
+    with closing(sqlite3.connect(run.job.tracking.uri.removeprefix("sqlite:///"))) as database:
+        refuse = "BEFORE INSERT ON metrics BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        database.execute(f"CREATE TRIGGER refuse {refuse}")
+        with pytest.raises(Exception, match="refused"):
+            ship(run)
+        database.execute("DROP TRIGGER refuse")
+    ship(run)
+    assert history(run) == expected(5)
 
 
 def test_a_resumed_run_is_the_same_run_without_doubled_steps(run: Any) -> None:
@@ -207,7 +246,6 @@ def test_a_run_that_nobody_ended_and_nobody_holds_was_killed(run: Any) -> None:
     last = (run.path / "track" / "spool-1.0-rank0.jsonl").stat().st_mtime
     assert last <= remote(run).info.end_time / 1000 + 0.001 < time.time()
     run.attempt(2)
-    assert ship(run, attempt=1) == "KILLED"  # a shipper of the first attempt that still lives
     assert ship(run, attempt=2) == remote(run).info.status == "RUNNING"
 
 

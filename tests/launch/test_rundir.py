@@ -1,0 +1,39 @@
+"""The run directory knows who is at work in it."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ringshard.errors import ConfigError
+from ringshard.launch.rundir import RunDir
+
+
+@contextmanager
+def at_work(run: RunDir) -> Iterator[None]:
+    """Another process holds the run; it is killed at the end."""
+    pipe, child = os.pipe(), os.fork()
+    if not child:
+        with run.claimed():
+            os.write(pipe[1], b"held")
+            signal.pause()
+    try:
+        assert os.read(pipe[0], 4) == b"held"
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_run_at_work_is_held_and_let_go_however_it_ends(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with at_work(run):
+        assert run.is_running()
+        with pytest.raises(ConfigError, match="is running"), run.claimed():
+            pass
+    assert not run.is_running()
+    with run.claimed():
+        pass

@@ -1,0 +1,138 @@
+"""Known bugs outside the training step: data, tracking, checkpoints, learning rate, launching."""
+
+from mutations.planted import Bug
+
+DATA = "platform/ringshard/data"
+TRACKING = "platform/ringshard/tracking"
+CHECKPOINT = "platform/ringshard/checkpoint"
+OPTIM = "platform/ringshard/optim"
+LAUNCH = "platform/ringshard/launch"
+
+OUTSIDE = [
+    Bug(
+        "every epoch has the same order",
+        f"{DATA}/dataset.py",
+        "keyed(self._seed, corpus, epoch)",
+        "keyed(self._seed, corpus)",
+        "tests/data/test_dataset.py"
+        "::test_every_row_of_a_corpus_is_read_once_an_epoch_over_three_epochs[concat]",
+    ),
+    Bug(
+        "rows share no token, so that some are never a target",
+        f"{DATA}/packing.py",
+        "position, missing, result = row * self._seq_len,",
+        "total = int(self._through[-1])\n"
+        "        position, missing, result = row * (self._seq_len + 1) % (total - self._seq_len),",
+        "tests/data/test_dataset.py"
+        "::test_rows_are_the_documents_of_their_split_end_to_end_and_nothing_of_the_other",
+    ),
+    Bug(
+        "validation tokens are trained on",
+        f"{DATA}/split.py",
+        '"train": Spans(bounds[:-1][~apart], bounds[1:][~apart])',
+        '"train": Spans(bounds[:-1], bounds[1:])',
+        "tests/data/test_packing.py::test_splits_share_no_token_and_lose_none",
+    ),
+    Bug(
+        "questions count as answers in the store",
+        f"{DATA}/store.py",
+        "loss_mask.append(mask)",
+        "loss_mask.append(np.ones_like(mask))",
+        "tests/data/test_dataset.py::test_prompts_and_questions_are_read_but_not_learned",
+    ),
+    Bug(
+        "a store is reused although its source has changed",
+        f"{DATA}/prepare.py",
+        "hashed(key, each.state, _reading(each))",
+        "hashed(key, each.name, _reading(each))",
+        "tests/data/test_prepare.py::test_changed_file_makes_a_new_store",
+    ),
+    Bug(
+        "steps trained again are recorded twice",
+        f"{TRACKING}/spool.py",
+        "{k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}",
+        "dict(record.metrics)",
+        "tests/tracking/test_spool.py::test_a_resumed_run_repeats_no_step[2-0]",
+    ),
+    Bug(
+        "points are noted as shipped before MLflow has them",
+        f"{TRACKING}/shipper.py",
+        "remote.log(batch.points, arrived.lost)\n            self._note(arrived)",
+        "self._note(arrived)\n            remote.log(batch.points, arrived.lost)",
+        "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
+    ),
+    Bug(
+        "a failed run is FINISHED",
+        f"{TRACKING}/shipper.py",
+        '"failed": "FAILED"',
+        '"failed": "FINISHED"',
+        "tests/tracking/test_shipper.py::test_an_attempt_that_was_ended_has_the_status_of_its_end"
+        "[failed-FAILED]",
+    ),
+    Bug(
+        "a run whose agent was killed goes on in MLflow for ever",
+        f"{TRACKING}/shipper.py",
+        'else "KILLED"',
+        "else _RUNNING",
+        "tests/tracking/test_shipper.py::test_an_attempt_that_nobody_ended_is_at_work_while_held",
+    ),
+    Bug(
+        "lines dropped at the end are not counted",
+        f"{TRACKING}/spool.py",
+        "self._write(_seal(self._step, {}, self.dropped))",
+        "pass",
+        "tests/tracking/test_spool.py::test_lines_dropped_at_the_end_are_counted_when_it_closes",
+    ),
+    Bug(
+        "a checkpoint has its name before its train state",
+        f"{CHECKPOINT}/directory.py",
+        "    unfinished.rename(target)\n",
+        "    (unfinished / TRAIN_STATE).unlink()\n"
+        "    unfinished.rename(target)\n"
+        "    state.write(target)\n",
+        "tests/checkpoint/test_checkpoint.py::test_a_kill_right_after_the_rename_leaves_it_whole",
+    ),
+    Bug(
+        "the newest checkpoint is removed",
+        f"{CHECKPOINT}/directory.py",
+        "[:-keep] if keep else ():\n        if checkpoint != newest:",
+        "[-keep:] if keep else ():\n        if checkpoint == newest:",
+        "tests/checkpoint/test_checkpoint.py"
+        "::test_only_the_newest_are_kept_and_never_the_one_just_saved_removed",
+    ),
+    Bug(
+        "vectors decay",
+        f"{OPTIM}/build.py",
+        '"weight_decay": 0.0}',
+        '"weight_decay": weight_decay}',
+        "tests/optim/test_build.py::test_matrices_decay_and_vectors_do_not",
+    ),
+    Bug(
+        "warm-up one step late",
+        f"{OPTIM}/schedule.py",
+        "(position + 1) / (warmup + 1)",
+        "position / warmup",
+        "tests/optim/test_schedule.py::test_warmup_rises_in_equal_steps_to_the_peak[cosine]",
+    ),
+    Bug(
+        "done members of a sweep run again",
+        f"{LAUNCH}/start.py",
+        "return run.dir.outcome() is Outcome.done and not run.again",
+        "return False",
+        "tests/launch/test_sweep.py::test_a_named_run_is_the_same_run_again",
+    ),
+    Bug(
+        "a run is not held by its agent",
+        f"{LAUNCH}/rundir.py",
+        'with FileLock(self.path / "lock", timeout=0):\n                yield',
+        "if True:\n                yield",
+        "tests/launch/test_rundir.py::test_a_run_at_work_is_held_and_let_go_however_it_ends",
+    ),
+    Bug(
+        "each rank knows of its own stop request alone",
+        "platform/ringshard/train/agreement.py",
+        "dist.all_reduce(self._numbers, group",
+        "dist.all_reduce(self._numbers[1:], group",
+        "tests/train/test_agreement.py::test_a_rank_that_is_asked_to_stop_stops_alone[0]",
+    ),
+]

@@ -1,0 +1,29 @@
+"""What one rank knows of a step, all know before its backward pass."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+from ringshard.model.head import IGNORED
+from ringshard.train.agreement import Agreement
+from ringshard.train.batches import Batch
+
+
+def _agree(asked: int) -> tuple[bool, list[int]]:
+    """Row k of the step has k + 1 targets, and rank k reads it."""
+    rank = dist.get_rank()
+    targets = torch.where(torch.arange(4) > rank, IGNORED, 1)[None]  # (1, S)
+    batch = Batch(rank, torch.zeros_like(targets), targets, torch.zeros(1, dtype=torch.int64))
+    assert dist.group.WORLD is not None
+    agreed = Agreement(batch, rank == asked, dist.get_world_size(), dist.group.WORLD).wait()
+    return agreed.stop, agreed.counts.tolist()
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_rank_that_is_asked_to_stop_stops_alone(asked: int) -> None:
+    assert run_ranks(2, _agree, asked) == [(True, [1, 2])] * 2
+
+
+def test_ranks_stop_without_being_asked() -> None:
+    assert run_ranks(2, _agree, -1) == [(False, [1, 2])] * 2
