@@ -143,10 +143,8 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert "HYDRA_FULL_ERROR" not in os.environ
 
 
-@pytest.mark.parametrize(
-    "typed", ["train.stps=3", "data.path=a=b", "optimizer.lr=${oc.env:NOT_SET}"]
-)
-def test_the_same_through_the_script(typed: str, tmp_path: Path) -> None:
+def test_the_same_through_the_script(tmp_path: Path) -> None:
+    typed = "data.path=a=b"
     command = [sys.executable, CHECKOUT / "jobs" / "train.py", typed]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2 and MISTAKES[typed] in ended.stderr

@@ -73,4 +73,5 @@ def _connect(port: int, rank: "subprocess.Popen[bytes]") -> None:
 def test_debug_ranks_starts_two(tmp_path: Path) -> None:
     ended = run(tmp_path, "debug=ranks", "debug.rank=1", "train.detect_anomaly=false")
     assert ended.returncode == 0 and "rank 0 of 2" in ended.stdout
+    assert "rank 1 waits for a debugger on 127.0.0.1:5678" in ended.stderr
     assert "debug" in str(run_dirs(tmp_path)[0])

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from ringshard.entry import evaluate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SEQUENCES = 16
+ONE = ("hardware.processes_per_node=1", "parallelism=single")
 DATA = ("data=text_files", "data.split=position", "data.validation_share=0.1", "data.seq_len=32")
 SMALL = (
     "experiment=smoke",
@@ -28,6 +30,7 @@ SMALL = (
     "optimizer.lr=1e-2",
     "data.tokenizer.kind=characters",
 )
+PRINTED = ["resume", "compare"]
 MODEL = ("hidden_size=32", "intermediate_size=64", "num_hidden_layers=2")
 
 
@@ -62,12 +65,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = _job("train.py", folder, *SMALL, *DATA, "data.path=text.txt", *model)
     assert ended.returncode == 0, ended.stderr
     (run_dir,) = (folder / "outputs" / "runs").iterdir()
+    shutil.copytree(
+        run_dir / "checkpoints/step-00000006", run_dir / "checkpoints/step-00000009.bak"
+    )
+    (folder / "printed").write_text(ended.stdout)
     return run_dir
+
+
+def test_the_commands_that_a_run_ends_with_can_be_pasted_into_a_shell(run: Path) -> None:
+    """The one that compares is given this run twice, the one that resumes is only tried."""
+    lines = (run.parents[2] / "printed").read_text().splitlines()
+    commands = dict(line.split(maxsplit=1) for line in lines if line[:8].strip() in PRINTED)
+    assert list(commands) == PRINTED
+    commands["resume"] += " --dry-run"
+    commands["compare"] = commands["compare"].replace("OTHER_RUN", str(run))
+    bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    for command in commands.values():
+        subprocess.run(command, shell=True, check=True, cwd=run.parents[2], env=bare)
+
+
+def test_a_dry_run_says_what_would_be_evaluated(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", f"run={run}", "--dry-run"])
+    monkeypatch.chdir(run.parents[2])
+    before = sorted(run.parents[2].rglob("*"))
+    assert evaluate() == 0
+    out, err = capsys.readouterr()
+    assert "step-00000006\n" in out and out.endswith("dry run: nothing was written\n") and err == ""
+    assert sorted(run.parents[2].rglob("*")) == before
 
 
 def test_loss_and_samples_are_the_same_at_any_topology(run: Path) -> None:
     options = (f"run={run}", f"sequences={SEQUENCES}", 'prompts=["the ", ""]', "sample_tokens=40")
-    single = ("hardware.processes_per_node=1", "parallelism=single", "micro_batch=3")
+    single = (*ONE, "micro_batch=3")
     results = [_result(*_evaluate(run.parents[2], *options, *more)) for more in ((), single)]
     for result in results:
         assert result["loss"] == pytest.approx(curve(run, "val/loss")[6], rel=1e-6)
@@ -80,7 +111,13 @@ def test_loss_and_samples_are_the_same_at_any_topology(run: Path) -> None:
 def test_temperature_0_does_not_depend_on_the_seed_and_a_checkpoint_has_its_own_loss(
     run: Path,
 ) -> None:
-    options = ("checkpoint=3", f"sequences={SEQUENCES}", 'prompts=["the "]', "sample_tokens=10")
+    options = (
+        "checkpoint=3",
+        f"sequences={SEQUENCES}",
+        'prompts=["the "]',
+        "sample_tokens=10",
+        *ONE,
+    )
     first, second = map(
         _result, _evaluate(run.parents[2], f"run={run}", *options, "temperature=0", "seed=1,2")
     )
@@ -90,7 +127,7 @@ def test_temperature_0_does_not_depend_on_the_seed_and_a_checkpoint_has_its_own_
 
 def test_another_text_is_read_with_the_vocabulary_of_the_run(run: Path) -> None:
     """Its validation split is that of the run; its own characters would have other ids."""
-    options = ("data=text_files", "data.path=other.txt", f"sequences={SEQUENCES}")
+    options = ("data=text_files", "data.path=other.txt", f"sequences={SEQUENCES}", *ONE)
     (attempt,) = _evaluate(run.parents[2], f"run={run}", *options)
     assert _result(attempt)["loss"] == pytest.approx(curve(run, "val/loss")[6], rel=1e-6)
     assert read_job(attempt / "job.yaml").data.seq_len == 32
@@ -103,7 +140,7 @@ def test_a_folder_of_transformers_has_the_loss_that_transformers_computes(run: P
     model = LlamaForCausalLM(LlamaConfig(vocab_size=300, **sizes, **heads))
     model.save_pretrained(folder / "saved")
     argv = ("model=saved", *DATA, "data.path=text.txt", "data.tokenizer.kind=bytes")
-    (attempt,) = _evaluate(folder, *argv, "split=train", "sequences=20")
+    (attempt,) = _evaluate(folder, *argv, "split=train", "sequences=20", *ONE)
     data = Dataset(Path(str(read_job(attempt / "job.yaml").data.prepared)), "train", seed=1)
     tokens = torch.from_numpy(data.read(0, 20).tokens)
     with torch.no_grad():

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, compose
 from ringshard.config.schema.job import Job
@@ -37,8 +39,18 @@ def test_a_sweep_keeps_its_name_when_values_are_added() -> None:
     assert _sweep("optimizer.lr=1e-3") is None
 
 
-def test_runs_of_a_debugger_lie_apart() -> None:
-    command = Command("train", [], ["debug=on"])
+@pytest.mark.parametrize(
+    "looking",
+    [
+        "debug=on",
+        "debug=ranks",
+        "experiment=smoke",
+        "experiment=overfit_batch",
+        "train.detect_anomaly=true",
+    ],
+)
+def test_runs_that_look_for_a_mistake_lie_apart(looking: str) -> None:
+    command = Command("train", [], [looking])
     members = compose(command, Job)
     complete(members[0].config, Path("/somewhere"))
     (run,) = place(command, members)

@@ -71,6 +71,8 @@ def _say(text: str) -> None:
 def _run_ranks(path: Path, attempt: int, job: Job, module: str, stop: StopRequests) -> int:
     """Waits for torchrun; a stop request goes on to the ranks, a second one ends them."""
     ranks = torchrun.start(job, path, attempt, module)
+    if job.debug.rank is not None:
+        _say(f"rank {job.debug.rank} waits for a debugger on 127.0.0.1:{job.debug.port}")
     told: set[int] = set()
     while ranks.poll() is None:
         if stop.urgent(job.launcher.stop_timeout_s):
