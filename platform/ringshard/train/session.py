@@ -58,8 +58,8 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "data": f"{', '.join(data.corpora)}, {data.vocab_size} token ids",
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
-        "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "
-        f"(dp_replicate {parallelism.dp_replicate})",
+        "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
+        f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard})",
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
 
