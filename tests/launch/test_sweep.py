@@ -59,9 +59,8 @@ def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
 
 
 def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:
-    named = ("sweep.name=night", "parallelism=single")
-    for command in (run, answer):
-        assert command(tmp_path, *named).returncode == 0
+    for _ in range(2):
+        assert run(tmp_path, "sweep.name=night", "parallelism=single").returncode == 0
     (run_dir,) = run_dirs(tmp_path)
     record = json.loads((run_dir / "run.json").read_text())
     assert run_dir.parent.name == "night" and record["sweep"] == "night"

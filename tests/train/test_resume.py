@@ -36,6 +36,12 @@ def test_a_run_killed_between_checkpoints_is_not_bitwise_the_undisturbed_one(
     assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
 
 
+def test_a_checkpoint_is_ahead_of_the_metrics(tmp_path: Path) -> None:
+    """Saved at step 4 and dead in step 6, between the reports after steps 3 and 6."""
+    run_attempt(small_job(tmp_path), tmp_path / "run", 1, die_before=6)
+    assert list(curve(tmp_path / "run")) == [1, 2, 3, 4]
+
+
 def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     job.model.config["attention_dropout"] = 0.2
