@@ -42,7 +42,7 @@ MISTAKES = {
     # values
     "train.steps=abc": "train.steps=abc must be an integer",
     "train.steps=1.5": "train.steps=1.5 must be an integer",
-    "optimizer.lr=1e-3,3e-4": "give -m to run each, or quote the value, 'optimizer.lr=\"1e-3,3e-4\"'",
+    "optimizer.lr=1e-3,3e-4": "give -m to run each, or quote the value, 'optimizer.lr=",
     "-m train.steps=100,x": "train.steps=x must be an integer",
     "train=null": "train=null: null is not allowed",
     "optimizer.lr=": "optimizer.lr= must be a number",

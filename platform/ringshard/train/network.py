@@ -56,9 +56,7 @@ def check_model(model: PreTrainedModel, mesh: Mesh) -> None:
     # Not equal to the bit: experts see other groups of tokens.
     tolerance = 16 * torch.finfo(ours.dtype).eps
     if not torch.allclose(ours[:, :-1], changed[:, :-1], rtol=tolerance, atol=tolerance):
-        raise ConfigError(
-            f"model.type={kind} attends to later tokens: choose a causal model"
-        )
+        raise ConfigError(f"model.type={kind} attends to later tokens: choose a causal model")
 
 
 def _library_logits(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
