@@ -1,5 +1,6 @@
 """resume=DIR: the frozen job goes on; what would make it another run is refused by name."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,25 @@ def test_what_is_named_from_another_folder_stays_in_the_runs_root(
     job = _changed(frozen, record, read_overrides(run_dir.attempt(1)), command)
     assert job.tracking.uri == f"sqlite:///{finished}/outputs/mlflow.db"
     assert (job.parallelism.dp_replicate, job.parallelism.dp_shard) == (2, 2)
+
+
+def test_a_run_goes_on_with_the_data_it_was_frozen_with_or_not_at_all(tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("the first text of the run, and it is not short. " * 40)
+    own = (
+        "data=text_files",
+        f"data.path={text}",
+        "data.split=position",
+        "data.validation_share=0.4",
+    )
+    assert run(tmp_path, *own).returncode == 0
+    (run_dir,) = run_dirs(tmp_path)
+    text.write_text("another text, of which the run has never read a word. " * 40)
+    ended = run(tmp_path, f"resume={run_dir}", own[1], "train.steps=400")
+    assert ended.returncode == 0, ended.stderr
+    assert _job(run_dir, 2)["data"]["digest"] == _job(run_dir, 1)["data"]["digest"]
+
+    shutil.rmtree(tmp_path / "outputs" / "data" / "prepared")
+    ended = run(tmp_path, f"resume={run_dir}", own[1], "train.steps=500")
+    assert ended.returncode == 2 and "are not what they were" in ended.stderr, ended.stderr
+    assert not (run_dir / "attempts" / "3").exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
@@ -61,6 +62,11 @@ class RunDir:
             raise ConfigError(
                 f"{file} is not a job of this version ({error}): start a new run"
             ) from error
+
+    def frozen_data(self) -> Data | None:
+        """The data that the newest attempt was frozen with; None: there was no attempt."""
+        attempt = self.last_attempt()
+        return self.job(attempt).data if attempt else None
 
     def result(self, attempt: int) -> dict[str, Any]:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""

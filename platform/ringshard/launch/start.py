@@ -8,6 +8,7 @@ from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
 from ringshard.config.effects import refuse_filled_in, refuse_policy
+from ringshard.config.schema.data import Data
 from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
@@ -41,7 +42,7 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
-    prepare_all([run.job for run in todo])
+    _prepare(todo)
     for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
         create_store(tracking)
     rows: list[tuple[Run, str, int]] = []
@@ -49,6 +50,26 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     if len(runs) > 1:
         show.table(rows)
     return max(codes, default=0)
+
+
+def _prepare(runs: list[Run]) -> None:
+    """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
+    that goes on would read other data than before."""
+    frozen = {id(run): run.dir.frozen_data() for run in runs}
+    prepare_all([run.job for run in runs if not _lies_there(frozen[id(run)])])
+    for run in runs:
+        before, data = frozen[id(run)], run.job.data
+        if before and _lies_there(before):
+            data.prepared, data.digest = before.prepared, before.digest
+        elif before and before.digest != data.digest:
+            raise ConfigError(
+                f"the data of {show.short(run.dir.path)} are not what they were (digest"
+                f" {before.digest}, now {data.digest}): restore the text, or start a new run"
+            )
+
+
+def _lies_there(data: Data | None) -> bool:
+    return bool(data and data.prepared and (Path(data.prepared) / "metadata.json").is_file())
 
 
 def _run_each(
