@@ -119,7 +119,8 @@ def test_temperature_0_does_not_depend_on_the_seed_and_a_checkpoint_has_its_own_
         *ONE,
     )
     first, second = map(
-        _result, _evaluate(run.parents[2], f"run={run}", *options, "temperature=0", "seed=1,2")
+        _result,
+        _evaluate(run.parents[2], f"run={run}", *options, "temperature=0", "-m", "seed=1,2"),
     )
     assert first["samples"] == second["samples"]
     assert first["loss"] == pytest.approx(curve(run, "val/loss")[3], rel=1e-6)
