@@ -1,0 +1,1 @@
+"""Ring context parallelism: a sequence over several ranks, attention as on one."""
