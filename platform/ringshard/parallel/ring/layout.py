@@ -1,4 +1,4 @@
-"""Which rank holds which tokens: a sequence is cut into equal chunks, and chunks are dealt to ranks.
+"""Which rank holds which tokens: a sequence cut into equal chunks, which are dealt to ranks.
 
 Every rank holds as many chunks as any other, in ascending order: a local sequence is in global
 order, and the tokens of a document are neighbours in it.

@@ -1,10 +1,10 @@
 """What a rank computes at each ring step: rectangles and causal squares, never a mask.
 
-Let chunk i hold queries and chunk j < i keys. Only a document that holds both the last token before
-chunk i and its first one reaches across, and it holds everything in between. So a query chunk needs,
-of all the keys before it, those from that document's start on; and of one rank's keys, which are in
-global order, that is one slice. Among a rank's own tokens a document is one slice as well, and
-causal order is the local order: the first step is one causal square per document.
+Of the documents before a query chunk only one reaches into it: that which holds both the chunk's
+first token and the one before. It holds everything in between, so all queries it has in the chunk
+need all keys from its start up to the chunk. Of one rank's keys, which are in global order, that is
+one slice. Among a rank's own tokens a document is one slice as well, and causal order is the local
+order: the first step is one causal square per document.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,8 @@ def _squares(layout: Layout, bounds: Ints, rank: int) -> Ints:
     is_seam = document_of(bounds, first) != document_of(bounds, last)
     seams = np.arange(1, len(own))[is_seam] * chunk
     edges = np.unique(np.concatenate([[0, layout.local_length], local, seams]))
-    return _table(0, edges[:-1], edges[1:], edges[:-1], edges[1:], causal=1)
+    begin, end = edges[:-1], edges[1:]
+    return _table(np.zeros_like(begin), begin, end, begin, end, causal=np.ones_like(begin))
 
 
 def _rectangles(layout: Layout, bounds: Ints, rank: int) -> Ints:
@@ -108,7 +109,8 @@ def _rectangles(layout: Layout, bounds: Ints, rank: int) -> Ints:
     q0 = np.broadcast_to(np.arange(len(own)) * layout.chunk, k0.shape)
     q1 = q0 + queries
     needed = (k1 > k0) & (step > 0)
-    table = _table(*(field[needed] for field in (step, q0, q1, k0, k1)), causal=0)
+    fields = [field[needed] for field in (step, q0, q1, k0, k1)]
+    table = _table(*fields, causal=np.zeros_like(fields[0]))
     return _joined(table[np.lexsort((table[:, 3], table[:, 0]))])
 
 
@@ -135,17 +137,15 @@ def _joined(table: Ints) -> Ints:
     before, after = table[:-1], table[1:]
     same = (before[:, [0, 6, 5, 4]] == after[:, [0, 6, 5, 3]]).all(axis=1)
     is_first, is_last = np.append(True, ~same), np.append(~same, True)
-    joined = table[is_first]
+    joined: Ints = table[is_first]
     joined[:, 4] = table[is_last, 4]
     return joined
 
 
-def _table(step: Ints | int, q0: Ints, q1: Ints, k0: Ints, k1: Ints, causal: int) -> Ints:
+def _table(step: Ints, q0: Ints, q1: Ints, k0: Ints, k1: Ints, causal: Ints) -> Ints:
     """(segments, 8), the rows still to be filled in."""
-    table = np.zeros((len(q0), 8), dtype=np.int64)
-    for column, values in zip((0, 3, 4, 5, 6, 7), (step, q0, q1, k0, k1, causal), strict=True):
-        table[:, column] = values
-    return table
+    unknown = np.zeros_like(step)
+    return np.stack([step, unknown, unknown, q0, q1, k0, k1, causal], axis=1)
 
 
 @lru_cache(maxsize=32)
@@ -167,7 +167,7 @@ def predict_work(layout: Layout, rows: Sequence[Ints]) -> Ints:
         before = queries * np.maximum(k1 - k0, 0)  # (cp, chunks)
         inside = np.diff(pairs_before(bounds, edges)) - before.sum(axis=0)  # (chunks,)
         np.add.at(work, (rank, step), before)
-        np.add.at(work, (layout.owner, 0), inside)
+        np.add.at(work[:, 0], layout.owner, inside)
     return work
 
 
