@@ -10,7 +10,7 @@ order: the first step is one causal square per document.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -62,11 +62,15 @@ class Plan:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments, in order."""
-        return _segments(np.ascontiguousarray(self.table).tobytes())
+        return tuple(chain.from_iterable(self._by_step.values()))
 
-    def at(self, step: int) -> list[Segment]:
+    def at(self, step: int) -> tuple[Segment, ...]:
         """Segments of one step."""
-        return [segment for segment in self.segments if segment.step == step]
+        return self._by_step.get(step, ())
+
+    @property
+    def _by_step(self) -> dict[int, tuple[Segment, ...]]:
+        return _parsed(np.ascontiguousarray(self.table).tobytes())
 
 
 def build_plan(layout: Layout, rows: Sequence[Ints], rank: int) -> Plan:
@@ -98,7 +102,7 @@ def _squares(layout: Layout, bounds: Ints, rank: int) -> Ints:
     seams = np.arange(1, len(own))[is_seam] * chunk
     edges = np.unique(np.concatenate([[0, layout.local_length], local, seams]))
     begin, end = edges[:-1], edges[1:]
-    return _table(np.zeros_like(begin), begin, end, begin, end, causal=np.ones_like(begin))
+    return _table(np.zeros_like(begin), begin, end, begin, end, np.ones_like(begin))
 
 
 def _rectangles(layout: Layout, bounds: Ints, rank: int) -> Ints:
@@ -109,8 +113,8 @@ def _rectangles(layout: Layout, bounds: Ints, rank: int) -> Ints:
     q0 = np.broadcast_to(np.arange(len(own)) * layout.chunk, k0.shape)
     q1 = q0 + queries
     needed = (k1 > k0) & (step > 0)
-    fields = [field[needed] for field in (step, q0, q1, k0, k1)]
-    table = _table(*fields, causal=np.zeros_like(fields[0]))
+    fields = (step, q0, q1, k0, k1, np.zeros_like(k0))
+    table = _table(*(field[needed] for field in fields))
     return _joined(table[np.lexsort((table[:, 3], table[:, 0]))])
 
 
@@ -149,10 +153,11 @@ def _table(step: Ints, q0: Ints, q1: Ints, k0: Ints, k1: Ints, causal: Ints) -> 
 
 
 @lru_cache(maxsize=32)
-def _segments(table: bytes) -> tuple[Segment, ...]:
-    """Parsed once a batch, although each layer asks."""
+def _parsed(table: bytes) -> dict[int, tuple[Segment, ...]]:
+    """Segments by step; parsed once a batch, although each layer asks."""
     rows = np.frombuffer(table, dtype=np.int64).reshape(-1, len(Segment._fields))
-    return tuple(map(Segment._make, rows.tolist()))
+    segments = map(Segment._make, rows.tolist())
+    return {step: tuple(group) for step, group in groupby(segments, key=lambda s: s.step)}
 
 
 def predict_work(layout: Layout, rows: Sequence[Ints]) -> Ints:
