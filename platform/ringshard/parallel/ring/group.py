@@ -1,7 +1,8 @@
 """The ranks that share one sequence, and their process groups."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -31,6 +32,8 @@ class Ring:
     """gloo: small numbers on the host."""
     calls: int = 0
     """How often attention was computed (forward) since the count was last set to 0."""
+    layers: Counter[int | None] = field(default_factory=Counter)
+    """How often each layer asked for attention since the count was last cleared."""
     bytes_sent: int = 0
     """What this rank has sent as keys, values and gradients [bytes]."""
 

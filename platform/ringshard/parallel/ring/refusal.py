@@ -1,0 +1,92 @@
+"""Which models ring attention refuses, and what would work instead: from plain descriptions.
+
+Standard library only, so that the submit side may use it.
+"""
+
+from dataclasses import dataclass
+
+from ringshard.config.schema.description import Description
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a model's attention asks for; found by `probe`."""
+
+    calls: tuple[int, ...]
+    """Layers that get their attention from the library, each as often as it does."""
+    keywords_arrive: bool
+    """Whether a keyword given to the model reaches attention."""
+    asked: tuple[str, ...]
+    """Keywords of attention that mean another attention: softcap, s_aux, …"""
+    masks: bool
+    """Whether the model makes a mask of its own."""
+    causal: bool
+    """Whether attention is causal."""
+    layer_types: tuple[str, ...]
+    """Kinds of layers that are neither full nor sliding attention."""
+    rope: tuple[str, ...]
+    """Kinds of rotary embeddings whose frequencies the longest position can't be given to."""
+    failure: str
+    """Why a pass could not be made; empty: it could."""
+
+
+_SDPA = "attention=sdpa without context parallelism"
+
+_MEANINGS = {
+    "softcap": "caps its scores",
+    "s_aux": "has attention sinks",
+    "position_bias": "adds a bias to its scores",
+    "chunk_size": "attends within chunks",
+    "head_mask": "masks heads",
+}
+
+
+def refusals(description: Description, traits: Traits) -> list[str]:
+    """Why ring attention can't run this model, each as one sentence with what would work; none: it
+    can."""
+    return [
+        f"ring attention can't run {description.model_type}: {reason}"
+        for reason in [*_of_sizes(description), *_of_pass(description, traits)]
+    ]
+
+
+def _of_sizes(description: Description) -> list[str]:
+    reasons = []
+    if description.sliding_layers:
+        window = description.sliding_window
+        reasons.append(
+            f"{description.sliding_layers} layers see {window} keys, and ring attention whole "
+            f"documents: set model.config.sliding_window=null (the same for data.seq_len up to "
+            f"{window}), or use {_SDPA}"
+        )
+    for name, value in description.dropouts.items():
+        if "att" in name:
+            reasons.append(f"it drops attention weights: set model.config.{name}=0 (now {value:g})")
+    return reasons
+
+
+def _of_pass(description: Description, traits: Traits) -> list[str]:
+    if traits.failure:
+        return [f"a pass on the meta device failed ({traits.failure}): use {_SDPA}"]
+    if traits.layer_types:
+        kinds = ", ".join(traits.layer_types)
+        return [f"it has layers of another kind ({kinds}) that mix tokens: use {_SDPA}"]
+    if sorted(traits.calls) != list(range(description.layers)):
+        return [
+            f"{len(traits.calls)} of its {description.layers} layers get attention from the "
+            f"library, the others compute it themselves: use {_SDPA}"
+        ]
+    return [f"{reason}: use {_SDPA}" for reason in _of_calls(traits)]
+
+
+def _of_calls(traits: Traits) -> list[str]:
+    reasons = [f"it {_MEANINGS[keyword]}" for keyword in traits.asked if keyword in _MEANINGS]
+    if not traits.keywords_arrive:
+        reasons.append("it keeps keywords from its layers, which need to know the documents")
+    if traits.masks:
+        reasons.append("it makes an attention mask of its own")
+    if not traits.causal:
+        reasons.append("its attention is not causal")
+    if traits.rope:
+        reasons.append(f"its rotary embeddings ({', '.join(traits.rope)}) follow the batch")
+    return reasons
