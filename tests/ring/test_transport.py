@@ -13,7 +13,9 @@ import torch.distributed as dist
 from ranks import run_ranks
 from ring.whole import Case, attend, the_ring
 
+from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.group import open_ring, rings_of
+from ringshard.parallel.ring.plan import build_plan
 from ringshard.parallel.ring.transport import TRANSPORTS
 from ringshard.parallel.ring.waiting import RingError, agree, exchange
 
@@ -58,8 +60,38 @@ def test_ranks_with_different_batches_are_told_which() -> None:
     assert "same rows" in told[0]
 
 
+def _uneven() -> str:
+    ring = the_ring(5)
+    case = Case(true_length=24 + 6 * (ring.rank == 1))
+    with pytest.raises(RingError) as told:
+        attend(case, ring)
+    return str(told.value)
+
+
+def test_another_shape_is_told_before_anything_is_sent() -> None:
+    """gloo would end the process."""
+    told = run_ranks(3, _uneven)
+    assert "ranks 0 and 1 share a sequence but not its tokens: 8 and 10" in told[0]
+
+
+def _of_another_batch() -> str:
+    ring, case = the_ring(5), Case()
+    layout, rows = case.cut(2)
+    plan = build_plan(layout, rows * 2, ring.rank).to_tensor()
+    q = torch.zeros(1, 4, 32, 16)
+    with pytest.raises(RuntimeError) as told:
+        ring_attention(q, q, q, RingState(plan, ring.name, "ring"), 1.0)
+    return str(told.value)
+
+
+def test_a_plan_of_another_batch_is_refused() -> None:
+    for told in run_ranks(2, _of_another_batch):
+        assert "for 2 rows of 32 tokens" in told and "given 1 of 32" in told
+
+
 def _deserted(transport: str, leave: Callable[[], None], folder: Path) -> None:
     ring = the_ring(1.5)
+    attend(Case(transport=transport), ring)
     if ring.rank == 1:
         return leave()
     start = time.monotonic()

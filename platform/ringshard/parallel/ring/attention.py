@@ -20,6 +20,7 @@ from ringshard.parallel.ring.group import Ring, ring_named
 from ringshard.parallel.ring.kernels import Kernel, choose_kernel
 from ringshard.parallel.ring.plan import Plan
 from ringshard.parallel.ring.transport import TRANSPORTS, Transport
+from ringshard.parallel.ring.waiting import agree_on_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,9 @@ def ring_forward(
     pass_ = _Pass.of(q, plan, scale, ring, transport, kernel)
     pass_.ring.calls += 1
     out, lse = _by_token(q, pass_.sums), _by_token(q[..., 0], _wide(q.dtype))
-    for step, message in enumerate(pass_.transport.keys_values(_message(k, v))):
+    own = _message(k, v)
+    agree_on_shape(pass_.ring, own, transport)
+    for step, message in enumerate(pass_.transport.keys_values(own)):
         keys, values = message.transpose(2, 3)  # (B, Hkv, S, D)
         for block in pass_.blocks(step):
             block.forward(q, keys, values, out, lse)
@@ -129,9 +132,10 @@ class _Pass:
     def of(
         q: Tensor, plan: Tensor, scale: float, ring: str, transport: str, kernel: str
     ) -> "_Pass":
-        found = ring_named(ring)
+        found, planned = ring_named(ring), Plan.from_tensor(plan)
+        planned.check(q.shape[0], q.shape[2])
         return _Pass(
-            Plan.from_tensor(plan),
+            planned,
             scale,
             found,
             TRANSPORTS[transport](found),

@@ -34,6 +34,8 @@ class Ring:
     """How often attention was computed (forward) since the count was last set to 0."""
     layers: Counter[int | None] = field(default_factory=Counter)
     """How often each layer asked for attention since the count was last cleared."""
+    agreed: set[tuple[int, ...]] = field(default_factory=set)
+    """Shapes of which all ranks know that they are the same."""
     bytes_sent: int = 0
     """What this rank has sent as keys, values and gradients [bytes]."""
 

@@ -59,6 +59,15 @@ class Plan:
         """The inverse of `to_tensor`."""
         return Plan(tensor.numpy())
 
+    def check(self, rows: int, length: int) -> None:
+        """Raises RuntimeError unless it is a plan for that many rows and local tokens."""
+        planned = (int(self.table[:, 2].max()), int(self.table[:, 4].max()))
+        if planned != (rows, length):
+            raise RuntimeError(
+                f"the plan is for {planned[0]} rows of {planned[1]} tokens on each rank, and "
+                f"attention was given {rows} of {length}: it is another batch's"
+            )
+
     @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments, in order."""
