@@ -63,9 +63,15 @@ def ring_named(name: str) -> Ring:
     return _OPEN[name]
 
 
+def name_ring(ring: Ring) -> Ring:
+    """Makes a ring known by its name, and returns it."""
+    _OPEN[ring.name] = ring
+    return ring
+
+
 def alone() -> Ring:
     """The ring of one process, without torch.distributed."""
-    return _OPEN.setdefault("alone", Ring("alone", (0,), 0, TIMEOUT))
+    return _OPEN.get("alone") or name_ring(Ring("alone", (0,), 0, TIMEOUT))
 
 
 def open_ring(
@@ -86,8 +92,7 @@ def open_ring(
     for group in (mine.keys, mine.gradients):
         if group is not None:
             dist.all_reduce(torch.zeros(1, device=device), group=group)
-    _OPEN[mine.name] = mine
-    return mine
+    return name_ring(mine)
 
 
 def rings_of(mesh: DeviceMesh, axis: str) -> list[list[int]]:
