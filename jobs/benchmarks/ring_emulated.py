@@ -33,7 +33,7 @@ class Shape:
     dtype: torch.dtype
 
 
-CPU = Shape(4, 2, 64, torch.device("cpu"), torch.float32)
+CPU = Shape(8, 2, 64, torch.device("cpu"), torch.float32)
 GPU = Shape(32, 8, 128, torch.device("cuda"), torch.bfloat16)
 
 

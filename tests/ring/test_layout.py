@@ -24,6 +24,7 @@ from ringshard.parallel.ring.layout import (
     zigzag,
 )
 from ringshard.parallel.ring.plan import choose_transport, imbalance, lock_step_cost, predict_work
+from ringshard.parallel.ring.share import hop_in_pairs
 
 
 def layout_of(name: str, true_length: int, cp: int) -> Layout:
@@ -104,6 +105,19 @@ def test_auto_takes_the_ring_for_long_documents_and_all_gather_for_short_ones() 
     assert lock_step_cost(work, "ring") > 1.1 * lock_step_cost(work, "allgather")
     assert choose_transport(work) == "allgather"
     assert choose_transport(predict_work(zigzag(8, 1), [bounds_of_lengths([8])])) == "ring"
+
+
+def test_a_slow_link_makes_every_step_wait_for_its_hop() -> None:
+    work = np.full((4, 4), 100)  # ranks, steps
+    assert lock_step_cost(work, "ring", hop=50) == lock_step_cost(work, "ring") == 400
+    assert lock_step_cost(work, "ring", hop=300) == 3 * 300 + 100
+    assert lock_step_cost(work, "allgather", hop=30) == 400
+    assert lock_step_cost(work, "allgather", hop=50) == 400 + 3 * 50 - 100
+
+
+def test_a_hop_hides_where_theory_says() -> None:
+    """bf16, 8 key heads for 32 query heads, 450 TFLOP/s over 300 GB/s: from 750 tokens a rank."""
+    assert hop_in_pairs(750, 32, 8, 2, 450e12 / 300e9) == pytest.approx(750**2 / 2)
 
 
 def test_bounds_from_lengths_positions_and_numbers_agree() -> None:

@@ -32,7 +32,7 @@ def wanted(layout: Layout, bounds: Ints, rank: int) -> np.ndarray:
     return (keys <= queries[:, None]) & (document == document[queries][:, None])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(cut_rows())
 def test_segments_are_the_brute_force_mask(case: tuple[Layout, list[Ints]]) -> None:
     layout, rows = case
@@ -45,7 +45,7 @@ def test_segments_are_the_brute_force_mask(case: tuple[Layout, list[Ints]]) -> N
         assert pairs == work[rank].tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(cut_rows())
 def test_what_kernels_rely_on(case: tuple[Layout, list[Ints]]) -> None:
     layout, rows = case

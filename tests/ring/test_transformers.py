@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import run_ranks
 from ring.models import DOCUMENTS, batch, build, on_ranks, tiny, world_ring
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
+from ringshard.parallel.parallelize import sum_gradients
 from ringshard.parallel.ring.attention import RingState, ring_forward
 from ringshard.parallel.ring.documents import bounds_of_lengths
 from ringshard.parallel.ring.group import Ring, alone
@@ -99,6 +103,29 @@ def test_gradients_stay_and_attention_is_called(change: Change, calls: int) -> N
             )
 
 
+def _fsdp(sharded: bool) -> list[Tensor]:
+    """Gradients summed over the ranks, by FSDP2 or by hand."""
+    model, _, part = prepared()
+    if sharded:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        sum_gradients(model)
+    logits_of(model, part).square().mean().backward()
+    gradients = [p.grad for p in model.parameters()]
+    if sharded:
+        return [gradient.full_tensor() for gradient in gradients]
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+    return gradients
+
+
+def test_parameters_sharded_over_the_ring_have_the_same_gradients() -> None:
+    plain, sharded = (run_ranks(2, _fsdp, way)[0] for way in (False, True))
+    torch.testing.assert_close(sharded, plain, rtol=1e-5, atol=1e-8)
+
+
 def _opcheck() -> dict[str, str]:
     plan = build_plan(zigzag(8, 1), [bounds_of_lengths([3, 5])] * 2, 0).to_tensor()
     q = torch.randn(2, 8, 4, 16).transpose(1, 2).requires_grad_()
@@ -186,7 +213,7 @@ def test_what_would_change_the_result_is_refused(keywords: dict[str, Any], told:
 
 def _other_rows() -> str:
     tensors = batch()
-    if torch.distributed.get_rank():
+    if dist.get_rank():
         tensors["input_ids"][0][0, 0] += 1
     try:
         share(world_ring(), BOUNDS, tensors, Cutting(check=True))

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
-from ring.whole import Case, attend, the_ring
+from ring.whole import Case, Results, attend, the_ring
 
 from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.group import open_ring, rings_of
@@ -34,6 +35,25 @@ def test_a_ring_sends_the_least_bytes(world: int, dtype: torch.dtype) -> None:
     elements = 2 * 48 * case.heads[1] * case.widths[0]  # K and V of a rank
     hops = 2 * (world - 1) * dtype.itemsize + (world * 4 if world > 1 else 0)
     assert run_ranks(world, _bytes, case) == [elements * hops] * world
+
+
+def _with_old_names(case: Case) -> Results:
+    """As before torch 2.13, which gave both collectives other names."""
+    for name in ("all_gather_single", "reduce_scatter_single"):
+        if hasattr(dist, name):
+            delattr(dist, name)
+    warnings.simplefilter("ignore", FutureWarning)
+    return attend(case, the_ring())
+
+
+def test_collectives_under_their_old_names() -> None:
+    case = Case(transport="allgather")
+    old, new = (run_ranks(2, way, case) for way in (_with_old_names, _attend))
+    assert all(torch.equal(a[n], b[n]) for a, b in zip(old, new, strict=True) for n in a)
+
+
+def _attend(case: Case) -> Results:
+    return attend(case, the_ring())
 
 
 def _mesh() -> tuple[int, ...]:

@@ -194,12 +194,14 @@ def imbalance(work: Ints) -> float:
 def lock_step_cost(work: Ints, transport: str, hop: float = 0.0) -> float:
     """Time of one pass [pairs], from `predict_work`; hop: time of one hop of keys and values.
 
-    A ring waits at each step for its busiest rank, or for the hop under way. All-gather waits for
-    the keys of all others once, in the open, then only for the rank that is busiest in total.
+    A ring waits at each step for its busiest rank, or for the hop under way. All-gather waits once,
+    for the keys of all others, which come during the first step; then only for the rank that is
+    busiest in total.
     """
     cp = len(work)
     if transport == "allgather":
-        return float(work.sum(axis=1).max()) + (cp - 1) * hop
+        open_hops = max((cp - 1) * hop - float(work[:, 0].min()), 0.0)
+        return float(work.sum(axis=1).max()) + open_hops
     busiest = work.max(axis=0).astype(np.float64)
     return float(np.maximum(busiest[:-1], hop).sum() + busiest[-1])
 

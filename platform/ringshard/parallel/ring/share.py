@@ -36,7 +36,7 @@ class Share:
     """One rank's part of a batch."""
 
     tensors: dict[str, Tensor]
-    """Each (B, S / cp)."""
+    """Each (…, S / cp)."""
     state: RingState
     """For the model, as ring=."""
     layout: Layout
@@ -53,8 +53,9 @@ def share(
 ) -> Share:
     """This rank's part of a batch; all ranks of the ring give the same, on the host.
 
-    rows: bounds of the documents of each row (B of them); tensors: (B, S) each, with the value that
-    padding has. Raises RingError if `check` finds that the ranks read different rows.
+    rows: bounds of the documents of each row; tensors: (B, S) each, or (3, B, S) for positions in
+    three dimensions, with the value that padding has. Raises RingError if `check` finds that the
+    ranks read different rows.
     """
     if cutting.check and ring.size > 1:
         _compare(ring, rows, tensors)
@@ -67,7 +68,7 @@ def share(
     way = choose_transport(work, cutting.hop * len(rows)) if way == "auto" else way
     plan = build_plan(layout, rows, ring.rank).to_tensor()
     own = {
-        name: layout.shard(pad_to(tensor, length, value), ring.rank)
+        name: layout.shard(pad_to(tensor, length, value, dim=-1), ring.rank, dim=-1)
         for name, (tensor, value) in tensors.items()
     }
     return Share(own, RingState(plan, ring.name, way, cutting.kernel), layout, imbalance(work))

@@ -93,10 +93,16 @@ class AllGather:
         self.ring = ring
 
     def keys_values(self, own: Tensor) -> Iterator[Tensor]:
-        """The buffers in the order of the ring, so that sums are made in the same order."""
+        """The rank's own while the others' come; then in the order of the ring, so that sums are
+        made in the same order."""
+        if self.ring.size == 1:
+            yield own
+            return
         everyone = own.new_empty((self.ring.size, *own.shape))  # (cp, 2, B, S, Hkv, D)
-        collective(self.ring, "all_gather", everyone, own, "keys and values")
-        for step in range(self.ring.size):
+        pending = collective(self.ring, "all_gather", everyone, own, "keys and values")
+        yield own
+        pending.wait()
+        for step in range(1, self.ring.size):
             yield everyone[(self.ring.rank - step) % self.ring.size]
 
     def gradients(self) -> "ScatteredGradients":
@@ -117,9 +123,11 @@ class ScatteredGradients:
 
     def home(self) -> Tensor:
         """Sums each rank's shares where they belong."""
+        if self.ring.size == 1:
+            return self.shares[0]
         shares = torch.stack([self.shares.pop(rank) for rank in range(self.ring.size)])
         own = torch.empty_like(shares[0])
-        collective(self.ring, "reduce_scatter", own, shares, "gradients of keys")
+        collective(self.ring, "reduce_scatter", own, shares, "gradients of keys").wait()
         return own
 
 

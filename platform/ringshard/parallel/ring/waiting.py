@@ -64,21 +64,18 @@ def hop(
     return _begin(ring, group, operations, what)
 
 
-def collective(ring: Ring, kind: str, output: Tensor, own: Tensor, what: str) -> None:
-    """`kind` is all_gather or reduce_scatter, along the first dimension; waits until it is done."""
-    if ring.size == 1:
-        output.copy_(own.view_as(output))
-        return
+def collective(ring: Ring, kind: str, output: Tensor, own: Tensor, what: str) -> Pending:
+    """Begins an all_gather or a reduce_scatter along the first dimension, of size cp."""
     function = getattr(dist, f"{kind}_single", None) or _OLD_NAMES[kind]  # torch 2.13, before it
     if kind == "all_gather":
-        group, received = ring.keys, output.flatten(0, 1)  # (cp · 2, B, S, Hkv, D)
+        group, flat = ring.keys, (output.flatten(0, 1), own)  # (cp · 2, B, S, Hkv, D)
     else:
-        group, received, own = ring.gradients, output, own.flatten(0, 1)
+        group, flat = ring.gradients, (output, own.flatten(0, 1))
     ring.bytes_sent += (ring.size - 1) * min(own.nbytes, output.nbytes)
     what = f"{what} from ranks {_others(ring)}"
     with _explained(ring, what, group):
-        work = function(received, own, group=group, async_op=True)
-    Pending(ring, [work], (output, own), what, group).wait()
+        work = function(*flat, group=group, async_op=True)
+    return Pending(ring, [work], (output, own), what, group)
 
 
 _OLD_NAMES: dict[str, Any] = {
