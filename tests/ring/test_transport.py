@@ -14,11 +14,12 @@ import torch.distributed as dist
 from ranks import run_ranks
 from ring.whole import Case, Results, attend, the_ring
 
+from ringshard.parallel.ring.agreement import agree, exchange
 from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.group import open_ring, rings_of
 from ringshard.parallel.ring.plan import build_plan
 from ringshard.parallel.ring.transport import TRANSPORTS
-from ringshard.parallel.ring.waiting import RingError, agree, exchange
+from ringshard.parallel.ring.waiting import RingError
 
 
 def _bytes(case: Case) -> int:

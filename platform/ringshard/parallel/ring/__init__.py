@@ -27,5 +27,5 @@ and around it:
     part.imbalance: to be logged
 
 cp has no state: a checkpoint knows nothing of it. Modules: documents → layout → plan → (kernels,
-spans, merge → blocks) → (group, waiting → transport) → attention → share, transformers.
+spans, merge → blocks) → (group, waiting, agreement → transport) → attention → share, transformers.
 """

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ringshard.parallel.ring.agreement import agree_on_shape
 from ringshard.parallel.ring.blocks import Block, blocks_of
 from ringshard.parallel.ring.group import Ring, ring_named
 from ringshard.parallel.ring.kernels import Kernel, choose_kernel
 from ringshard.parallel.ring.plan import Plan
 from ringshard.parallel.ring.transport import TRANSPORTS, Transport
-from ringshard.parallel.ring.waiting import agree_on_shape
 
 
 @dataclass(frozen=True, eq=False)

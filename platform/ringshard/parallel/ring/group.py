@@ -45,6 +45,11 @@ class Ring:
         return len(self.ranks)
 
     @property
+    def others(self) -> list[int]:
+        """Global ranks of the others."""
+        return [rank for place, rank in enumerate(self.ranks) if place != self.rank]
+
+    @property
     def next(self) -> int:
         """Global rank that this one sends to."""
         return self.ranks[(self.rank + 1) % self.size]

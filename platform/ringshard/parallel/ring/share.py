@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from ringshard.parallel.ring.agreement import agree
 from ringshard.parallel.ring.attention import RingState
 from ringshard.parallel.ring.documents import Ints, padded
 from ringshard.parallel.ring.group import Ring
 from ringshard.parallel.ring.layout import CHUNKS_PER_RANK, LAYOUTS, Layout, pad_to, padded_length
 from ringshard.parallel.ring.plan import build_plan, choose_transport, imbalance, predict_work
-from ringshard.parallel.ring.waiting import agree
 
 
 @dataclass(frozen=True)

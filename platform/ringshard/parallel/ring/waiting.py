@@ -61,7 +61,7 @@ def hop(
     ]
     ring.bytes_sent += send.numel() * send.element_size()
     what = f"{what} of step {step} from rank {ring.previous}"
-    return _begin(ring, group, operations, what)
+    return begin(ring, group, operations, what)
 
 
 def collective(ring: Ring, kind: str, output: Tensor, own: Tensor, what: str) -> Pending:
@@ -72,7 +72,7 @@ def collective(ring: Ring, kind: str, output: Tensor, own: Tensor, what: str) ->
     else:
         group, flat = ring.gradients, (output, own.flatten(0, 1))
     ring.bytes_sent += (ring.size - 1) * min(own.nbytes, output.nbytes)
-    what = f"{what} from ranks {_others(ring)}"
+    what = f"{what} from ranks {ring.others}"
     with _explained(ring, what, group):
         work = function(*flat, group=group, async_op=True)
     return Pending(ring, [work], (output, own), what, group)
@@ -84,39 +84,6 @@ _OLD_NAMES: dict[str, Any] = {
 }
 
 
-def exchange(ring: Ring, numbers: Sequence[int]) -> dict[int, list[int]]:
-    """What each rank of the ring says, by global rank; `numbers` are equally many everywhere.
-
-    Each is sent to each on the host, so that a peer that does not answer is known by name.
-    """
-    own = torch.tensor(numbers, dtype=torch.int64)
-    heard = {ring.ranks[ring.rank]: own}
-    pending = []
-    for peer in _others(ring):
-        heard[peer] = torch.empty_like(own)
-        operations = [
-            dist.P2POp(dist.isend, own, peer, ring.host),
-            dist.P2POp(dist.irecv, heard[peer], peer, ring.host),
-        ]
-        pending.append(_begin(ring, ring.host, operations, f"an answer from rank {peer}"))
-    for message in pending:
-        message.wait()
-    return {peer: heard[peer].tolist() for peer in ring.ranks}
-
-
-def agree_on_shape(ring: Ring, message: Tensor, transport: str) -> None:
-    """Before the first hop of messages (2, B, S, Hkv, D) of a new shape or format, compares it.
-
-    gloo ends the process where sizes differ. Ranks that have seen the shape do not ask again: a
-    rank that asks alone waits in vain, in bounded time.
-    """
-    names = ("kv", "rows", "tokens", "kv_heads", "width", "itemsize", "transport")
-    seen = (*message.shape, message.element_size(), ord(transport[0]))
-    if ring.host is not None and seen not in ring.agreed:
-        agree(ring, **dict(zip(names, seen, strict=True)))
-        ring.agreed.add(seen)
-
-
 def roll_call(ring: Ring) -> list[int]:
     """Ranks of the ring that do not answer within the time-out.
 
@@ -124,7 +91,7 @@ def roll_call(ring: Ring) -> list[int]:
     the rank where it began.
     """
     deadline = time.monotonic() + ring.timeout.total_seconds()
-    works = {peer: _greet(ring, peer) for peer in _others(ring)}
+    works = {peer: _greet(ring, peer) for peer in ring.others}
     return [peer for peer, pair in works.items() if not _arrive(pair, deadline)]
 
 
@@ -148,28 +115,13 @@ def _arrive(pair: list[Any], deadline: float) -> bool:
     return bool(pair)
 
 
-def agree(ring: Ring, **numbers: int) -> None:
-    """Raises RingError unless all ranks of the ring have the same numbers; names which differ."""
-    own = ring.ranks[ring.rank]
-    for peer, heard in exchange(ring, list(numbers.values())).items():
-        for name, mine, other in zip(numbers, numbers.values(), heard, strict=True):
-            if mine != other:
-                raise RingError(
-                    f"ranks {own} and {peer} share a sequence but not its {name}: {mine} and "
-                    f"{other}; all ranks of a ring must read the same rows"
-                )
-
-
-def _begin(
+def begin(
     ring: Ring, group: dist.ProcessGroup | None, operations: list[dist.P2POp], what: str
 ) -> Pending:
+    """Posts messages that belong together; `what` is what this rank waits for."""
     with _explained(ring, what, group):
         works = dist.batch_isend_irecv(operations)
     return Pending(ring, works, tuple(o.tensor for o in operations), what, group)
-
-
-def _others(ring: Ring) -> list[int]:
-    return [rank for rank in ring.ranks if rank != ring.ranks[ring.rank]]
 
 
 @contextlib.contextmanager
