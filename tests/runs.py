@@ -1,5 +1,6 @@
 """Small real runs without a launcher: prepared text, a run folder, attempts on forked ranks."""
 
+import itertools
 import random
 import time
 from dataclasses import replace
@@ -37,8 +38,7 @@ MODEL = Model(
 
 
 def small_job(folder: Path, **train: Any) -> Job:
-    """A job on 4,000 words of a very small language, its data prepared; about 39 rows make an
-    epoch."""
+    """A job on a very small language, its data prepared: about 34 rows make an epoch."""
     folder.mkdir(exist_ok=True)
     words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
     text = " ".join(random.Random(0).choices(words, k=600))
@@ -53,7 +53,7 @@ def small_job(folder: Path, **train: Any) -> Job:
     prepared = prepare(data)
     settings = {"steps": 12, "global_batch": 8, "micro_batch": 2, "eval_every": 5, "log_every": 3}
     return Job(
-        model=MODEL,
+        model=replace(MODEL, config=dict(MODEL.config)),
         data=replace(data, prepared=prepared.prepared, digest=prepared.digest),
         optimizer=AdamW(lr=3e-3),
         schedule=Cosine(warmup_steps=2),
@@ -63,21 +63,42 @@ def small_job(folder: Path, **train: Any) -> Job:
 
 
 def run_attempt(
-    job: Job, run_dir: Path, number: int, world: int = 1, stop_before: int | None = None
+    job: Job,
+    run_dir: Path,
+    number: int,
+    world: int = 1,
+    stop_before: int | None = None,
+    die_before: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Trains as attempt `number` on forked ranks; returns the whole parameters at its end.
 
-    stop_before: every rank is asked to stop when it announces this step.
+    stop_before: the last rank alone is asked to stop, when it announces this step.
+    die_before: every rank ends when it announces this step, with nothing saved or reported.
     """
     (run_dir / "attempts" / str(number)).mkdir(parents=True)
-    return run_ranks(world, _attempt, job, run_dir, number, stop_before)[0]
+    return run_ranks(world, _attempt, job, run_dir, number, stop_before, die_before)[0]
 
 
-def _attempt(job: Job, run_dir: Path, number: int, stop_before: int | None) -> Any:
+class _DeathError(Exception):
+    pass
+
+
+def _attempt(
+    job: Job, run_dir: Path, number: int, stop_before: int | None, die_before: int | None
+) -> dict[str, torch.Tensor]:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
-    calls = iter(range(10**9))
-    attempt = Attempt(run_dir, number, mesh.rank)
-    assembly = train_on(mesh, job, attempt, lambda: next(calls) == stop_before, time.time())
+    steps, last = itertools.count(), mesh.rank == mesh.world_size - 1
+
+    def stop() -> bool:
+        step = next(steps)
+        if step == die_before:
+            raise _DeathError
+        return step == stop_before and last
+
+    try:
+        assembly = train_on(mesh, job, Attempt(run_dir, number, mesh.rank), stop, time.time())
+    except _DeathError:
+        return {}
     return full_parameters(assembly.trainer.model)
 
 

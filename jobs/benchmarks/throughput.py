@@ -110,6 +110,7 @@ def ringshard(job: Job, folder: Path) -> tuple[Any, Steps]:
     attempt.folder.mkdir(parents=True)
     trainer = assemble(job, attempt, mesh, lambda: False).trainer
     trainer.hooks = trainer.hooks[:1]  # evaluation and checkpoints are nobody else's
+    trainer.console = None
     taken = itertools.count(STEPS, STEPS)
 
     def steps(count: int) -> None:

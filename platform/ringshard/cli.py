@@ -70,12 +70,23 @@ def sync(
     experiment: Annotated[str | None, typer.Option(help="Instead of tracking.experiment.")] = None,
 ) -> None:
     """Send what MLflow does not have yet; nothing is sent twice."""
+    code = 0
     for run in find(folders):
-        address = uri or str(run.config["tracking.uri"])
-        name = experiment or str(run.config["tracking.experiment"])
-        store.check(address)
-        shipper.sync(run.dir.path, run.attempt, address, name)
-        print(f"{run.dir.path}: all points are in {address}, state {run.state}")
+        try:
+            print(_synced(run, uri, experiment), flush=True)
+        except ConfigError as error:  # of one run; the others are sent all the same
+            print(error, file=sys.stderr)
+            code = 2
+    raise typer.Exit(code)
+
+
+def _synced(run: Run, uri: str | None, experiment: str | None) -> str:
+    address = uri or str(run.config["tracking.uri"])
+    name = experiment or str(run.config["tracking.experiment"])
+    store.check(address)
+    done = shipper.sync(run.dir.path, run.attempt, address, name)
+    lost = f", {done.lost} lines are lost" if done.lost else ""
+    return f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
 
 
 @app.command()
@@ -85,10 +96,13 @@ def compare(
     png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
 ) -> None:
     """What differs between runs, and where they got."""
-    runs = find(folders)
-    _require_metric(runs, metric)
+    runs = _with_job(find(folders))
+    _require_metric(runs, metric, png)
     width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
     Console(width=width).print(comparison.table(runs, metric))
+    for run in runs:
+        if run.lost:
+            print(f"{run.name}: {run.lost} lines of its record are lost")
     if png:
         from ringshard.report.curves import draw  # matplotlib takes a second
 
@@ -96,10 +110,25 @@ def compare(
         print(f"curves: {png}")
 
 
-def _require_metric(runs: list[Run], metric: str) -> None:
+def _with_job(runs: list[Run]) -> list[Run]:
+    """The runs whose job can be read; of the others it is said that they are left out."""
+    found = []
+    for run in runs:
+        try:
+            found += [run] if run.config else []
+        except ConfigError as error:
+            print(f"{error}: left out", file=sys.stderr)
+    if not found:
+        raise ConfigError("no run is left to compare: give others")
+    return found
+
+
+def _require_metric(runs: list[Run], metric: str, png: Path | None) -> None:
     known = sorted({key for run in runs for key in run.curves})
     if known and metric not in known:
         raise ConfigError(f"--metric {metric} was never recorded: take one of {', '.join(known)}")
+    if png and not known:
+        raise ConfigError(f"--png {png}: none of these runs has recorded anything, leave it out")
 
 
 def main() -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ringshard.config.command import parse
-from ringshard.config.compose import Command, Member, compose
+from ringshard.config.compose import Beneath, Command, Member, compose
+from ringshard.config.schema.evaluate import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.errors import ConfigError
+from ringshard.launch import evaluation
 from ringshard.launch.prepare import PreparationError, prepare_and_print
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
@@ -23,11 +25,13 @@ def run_job_app(
     schema: type[T],
     run: Callable[[Command, list[Member[T]]], int],
     go_on: Callable[[Path, Command], int] | None = None,
+    beneath: Beneath[T] | None = None,
 ) -> int:
     """Composes a command line with Hydra, gives all its members to `run`, returns the exit code.
 
     The defaults of `conf/<config_name>.yaml` start with `<config_name>_schema`, which is `schema`,
     and `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
+    `beneath` gives the values of what a command line does not name: see `compose`.
     """
     try:
         command, run_dir = parse(config_name, argv)
@@ -35,7 +39,7 @@ def run_job_app(
             if go_on is None:
                 raise ConfigError(f"resume={run_dir}: only train.py goes on with a run")
             return go_on(run_dir, command)
-        members = compose(command, schema)
+        members = compose(command, schema, beneath)
         return run(command, members) if members else 0
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -54,3 +58,10 @@ def train() -> int:
 def prepare() -> int:
     """`ringshard-prepare`, the same as jobs/prepare.py."""
     return run_job_app("prepare", sys.argv[1:], PrepareJob, prepare_and_print)
+
+
+def evaluate() -> int:
+    """`ringshard-evaluate`, the same as jobs/evaluate.py."""
+    argv = [evaluation.spelled_out(word) for word in sys.argv[1:]]
+    start, beneath = evaluation.start, evaluation.beneath
+    return run_job_app("evaluate", argv, EvaluateJob, start, beneath=beneath)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as arrow
@@ -234,6 +235,31 @@ def test_hf_dataset_of_a_folder(make: Make, tmp_path: Path) -> None:
     with (tmp_path / "set" / "train.jsonl").open("a") as file:
         file.write('{"body": "more", "id": 99}\n')
     assert prepare(data).digest != before.digest
+
+
+def hub(commit: str) -> SimpleNamespace:
+    """Stands in for the datasets package and its hub, which a test does not reach."""
+
+    def load_dataset(path: str, name: str | None, split: str, streaming: bool) -> Any:
+        assert split == "train" and streaming
+        return [{"text": document} for document in DOCUMENTS]
+
+    builder = SimpleNamespace(hash=commit, config_id="default")
+    return SimpleNamespace(load_dataset_builder=lambda *_: builder, load_dataset=load_dataset)
+
+
+def test_data_set_of_the_hub_is_read_and_built_anew_for_another_commit(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(kind=CorpusKind.hf_dataset, path="roneneldan/TinyStories")
+    data = replace(make(""), corpora={"hf": corpus})
+    monkeypatch.setitem(sys.modules, "datasets", hub("5a1b"))
+    assert text_of(data) == "".join(document + "<|endoftext|>" for document in DOCUMENTS)
+    prepare(data)
+    assert len(stores(data)) == 1
+    monkeypatch.setitem(sys.modules, "datasets", hub("77c0"))
+    prepare(data)
+    assert len(stores(data)) == 2
 
 
 def test_source_that_changes_while_it_is_read_is_refused(

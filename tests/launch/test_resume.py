@@ -25,6 +25,7 @@ REFUSED = {
     "train.seed=5": "train.seed=5 cannot change",
     "output.name=other": "output.name=other cannot change",
     "train.steps=100": "give more to go on",
+    "train.steps=50": "the run has 100 steps already",
     "train.steps=200,300": "give each key one value",
     "train.stps=3": "did you mean train.steps",
     "hardware.processes_per_node=3": "must be a multiple of 3 processes",

@@ -15,7 +15,7 @@ from ringshard.errors import ConfigError
 from ringshard.model.architecture import architecture
 from ringshard.model.build import build_on_meta
 from ringshard.parallel import mesh as meshes
-from ringshard.train.assemble import check_head, model_on
+from ringshard.train.network import check_model, model_on
 
 IDS = torch.arange(4 * 17).view(4, 17) * 7 % VOCAB
 
@@ -117,13 +117,56 @@ def test_a_vocabulary_smaller_than_the_datas_fails_at_a_later_step() -> None:
         build_on_meta(small, VOCAB)
 
 
-def _capped() -> None:
+def _checked(model: Model) -> None:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
     config = job(Topology(), "llama")
-    config.model = Model(type="granite", config={**MODELS["llama"].config, "logits_scaling": 8.0})
-    check_head(model_on(mesh, config, VOCAB), mesh)
+    config.model = model
+    check_model(model_on(mesh, config, VOCAB), mesh)
 
 
-def test_a_model_that_scales_its_logits_trains_on_another_loss() -> None:
-    with pytest.raises(RuntimeError, match=r"granite changes its logits after the output head"):
-        run_ranks(1, _capped)
+SMALL = MODELS["llama"].config
+GEMMA = {**SMALL, "head_dim": 8, "sliding_window": 64}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Model(type="granite", config={**SMALL, "logits_scaling": 8.0}),
+        Model(type="gemma3_text", config={**GEMMA, "final_logit_softcapping": 30.0}),
+        Model(type="bert", config={**dict(list(SMALL.items())[:4]), "is_decoder": True}),
+    ],
+    ids=lambda model: model.type,
+)
+def test_a_model_that_changes_its_logits_trains_on_another_loss(model: Model) -> None:
+    with pytest.raises(RuntimeError, match=r"does more for its logits than its output head"):
+        run_ranks(1, _checked, model)
+
+
+def test_a_model_that_sees_later_tokens_learns_to_copy() -> None:
+    bidirectional = GEMMA | {"use_bidirectional_attention": True}
+    with pytest.raises(RuntimeError, match=r"gemma3_text attends to later tokens"):
+        run_ranks(1, _checked, Model(type="gemma3_text", config=bidirectional))
+    run_ranks(1, _checked, Model(type="gemma3_text", config=GEMMA))
+
+
+@pytest.mark.parametrize("kind", ["opt", "gpt_neox", "mixtral", "qwen3_moe", "phi3", "bloom"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_type_of_the_library_is_not_trained(kind: str, world: int) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    own = {
+        "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+        "bloom": {},
+        "mixtral": {"intermediate_size": 64, "num_key_value_heads": 2, "num_local_experts": 4},
+        "qwen3_moe": {"moe_intermediate_size": 32, "num_key_value_heads": 2, "num_experts": 4}
+        | {"num_experts_per_tok": 2},
+        "phi3": {"intermediate_size": 64, "num_key_value_heads": 2},
+        "gpt_neox": {"intermediate_size": 64},
+    }
+    run_ranks(world, _checked, Model(type=kind, config=sizes | own[kind]))
+
+
+def test_a_misspelt_field_beside_a_folder_is_ignored(tmp_path: Path) -> None:
+    architecture(MODELS["llama"], VOCAB).save_pretrained(tmp_path)
+    wrong = Model(path=str(tmp_path), config={"num_hiden_layers": 1})
+    with pytest.raises(ConfigError, match=r"num_hiden_layers.*did you mean num_hidden_layers"):
+        build_on_meta(wrong, VOCAB)

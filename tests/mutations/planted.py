@@ -107,7 +107,7 @@ BUGS = [
     ),
     Bug(
         "rotary frequencies left as garbage",
-        f"{TRAIN}/assemble.py",
+        f"{TRAIN}/network.py",
         "    restore_buffers(model)\n",
         "",
         "tests/model/test_build.py"
@@ -135,6 +135,13 @@ BUGS = [
         f"{RESUME}killed_between_checkpoints_is_not_bitwise_the_undisturbed_one[1]",
     ),
     Bug(
+        "a checkpoint gets ahead of the metrics",
+        f"{TRAIN}/hooks.py",
+        "        trainer.report()\n        state, model",
+        "        state, model",
+        f"{RESUME}killed_between_checkpoints_is_not_bitwise_the_undisturbed_one[1]",
+    ),
+    Bug(
         "optimizer state not saved",
         "platform/ringshard/checkpoint/state.py",
         "if optimizer is not None:",
@@ -159,9 +166,9 @@ BUGS = [
     Bug(
         "a rank stops alone",
         f"{TRAIN}/agreement.py",
-        "bool(self._numbers[0])",
-        "bool(self._numbers[0] > 1)",
-        "tests/train/test_resume.py::test_a_stop_is_not_agreed_at_one_step[1]",
+        "dist.all_reduce(self._numbers,",
+        "dist.all_reduce(self._numbers[1:],",
+        "tests/train/test_resume.py::test_a_stop_is_not_agreed_at_one_step[2]",
     ),
     Bug(
         "a gradient that is not finite is applied",

@@ -7,7 +7,12 @@ import pytest
 from ringshard.config.schema.schedule import Constant, Cosine, Linear, Schedule, Wsd
 from ringshard.optim.schedule import factor
 
-ALL = [Constant(), Linear(floor=0.1), Cosine(floor=0.1), Wsd(floor=0.1, decay_share=0.25)]
+ALL = [
+    Constant(warmup_steps=0),
+    Linear(warmup_steps=0, floor=0.1),
+    Cosine(warmup_steps=0, floor=0.1),
+    Wsd(warmup_steps=0, floor=0.1, decay_share=0.25),
+]
 
 
 def nano_gpt(it: int, lr: float, min_lr: float, warmup: int, decay: int) -> float:
@@ -39,6 +44,14 @@ def test_without_warmup_the_first_step_has_the_peak_rate(schedule: Schedule) -> 
     assert factor(schedule, 0, 100) == 1.0
 
 
+@pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.name)
+def test_warmup_takes_a_tenth_of_the_run_where_nothing_is_said(schedule: Schedule) -> None:
+    said, unsaid = type(schedule)(warmup_steps=10), type(schedule)()
+    assert [factor(unsaid, s, 100) for s in range(100)] == [
+        factor(said, s, 100) for s in range(100)
+    ]
+
+
 @pytest.mark.parametrize("schedule", ALL[1:], ids=lambda s: s.name)
 def test_the_floor_is_reached_at_the_end_and_kept(schedule: Schedule) -> None:
     assert factor(schedule, 99, 100) > factor(schedule, 100, 100) == pytest.approx(0.1)
@@ -52,9 +65,9 @@ def test_the_rate_never_rises_after_warmup(schedule: Schedule) -> None:
 
 
 def test_halfway_points() -> None:
-    assert factor(Constant(), 50, 100) == 1.0
-    assert factor(Linear(), 50, 100) == pytest.approx(0.5)
-    assert factor(Cosine(floor=0.2), 50, 100) == pytest.approx(0.6)
+    assert factor(Constant(warmup_steps=0), 50, 100) == 1.0
+    assert factor(Linear(warmup_steps=0), 50, 100) == pytest.approx(0.5)
+    assert factor(Cosine(warmup_steps=0, floor=0.2), 50, 100) == pytest.approx(0.6)
 
 
 def test_wsd_is_flat_until_its_decay() -> None:
@@ -64,7 +77,7 @@ def test_wsd_is_flat_until_its_decay() -> None:
 
 
 def test_wsd_without_decay_is_constant() -> None:
-    assert factor(Wsd(decay_share=0.0), 99, 100) == 1.0
+    assert factor(Wsd(warmup_steps=0, decay_share=0.0), 99, 100) == 1.0
 
 
 def test_a_run_that_is_all_warmup_has_a_rate() -> None:

@@ -9,6 +9,7 @@ from ranks import run_ranks
 
 from ringshard import optim
 from ringshard.checkpoint import TrainState
+from ringshard.config.length import Length
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.model import Model
@@ -19,9 +20,8 @@ from ringshard.config.schema.train import Train
 from ringshard.data.dataset import Rows
 from ringshard.model.names import canonical
 from ringshard.parallel import mesh as meshes
-from ringshard.train.assemble import model_on
 from ringshard.train.batches import Batches
-from ringshard.train.length import Length
+from ringshard.train.network import model_on
 from ringshard.train.recorder import Peak, Recorder
 from ringshard.train.trainer import Trainer
 
@@ -60,7 +60,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class RaggedRows:
-    """Rows of a noisy counting language; each learns a different number of its tokens, some none."""
+    """Rows of a noisy counting language; each learns another number of its tokens, some none."""
 
     learned_at_most: int = 10**9
     """Tokens of all rows, from the first on, that are learned; none after them."""

@@ -1,6 +1,7 @@
 """Runs are compared from their folders alone: what differs, where they got, and a picture."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,11 +25,13 @@ def make(tmp_path: Path) -> Make:
         path = tmp_path / "outputs" / "runs" / name
         folder = path / "attempts" / "1"
         folder.mkdir(parents=True)
-        (path / "run.json").write_text(json.dumps({"name": "tiny", "created": created}))
+        about = {"name": "tiny", "created": created, "signature": "0" * 12, "sweep": None}
+        (path / "run.json").write_text(json.dumps(about))
         job = Job()
         job.optimizer.lr, job.output.root = lr, str(tmp_path / name)
         job.model.config = {"hidden_size": 64}
         (folder / "job.yaml").write_text(yaml.safe_dump(plain(job)))
+        (folder / "overrides.txt").touch()
         (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
         train(path, lr)
         if marker:
@@ -82,9 +85,54 @@ def test_a_picture_of_one_and_of_many_runs(make: Make, tmp_path: Path) -> None:
         assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+def spoil(path: Path) -> None:
+    """Damages every line of a run's spool."""
+    spool = path / "track" / "spool-1.0-rank0.jsonl"
+    spool.write_bytes(spool.read_bytes().replace(b'"step":', b'"stop":'))
+
+
+def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
+    make: Make, tmp_path: Path
+) -> None:
+    made = [make(f"tiny-{name}", created=place, lr=0.1) for place, name in enumerate("abcd")]
+    (made[0] / "attempts/1/job.yaml").unlink()
+    shutil.rmtree(made[1] / "track")
+    spoil(made[2])
+    done = ringshard("compare", tmp_path / "outputs")
+    job = made[0] / "attempts" / "1" / "job.yaml"
+    assert done.stderr == f"{made[0]} has no job that can be read ({job}): left out\n"
+    rows = [line.split() for line in done.stdout.splitlines() if "tiny-" in line]
+    assert rows[:3] == [
+        ["tiny-b", "done", "0"],
+        ["tiny-c", "done", "0"],
+        ["tiny-d", "done", "20", "1.667", "1.7", "12,346"],
+    ]
+    assert "tiny-c: 22 lines of its record are lost" in done.stdout
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    done = ringshard("track", "sync", tmp_path / "outputs", "--uri", uri)
+    assert done.returncode == 2
+    assert done.stderr == f"{made[0]} has no job that can be read ({job})\n"
+    told = f"all points are in {uri}, status KILLED"  # done, and no exit.json: torn as well
+    assert done.stdout.splitlines() == [
+        f"{made[1]}: {told}",
+        f"{made[2]}: {told}, 22 lines are lost",
+        f"{made[3]}: {told}",
+    ]
+
+
 def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
     run = make("tiny-a", created=1.0, lr=0.1)
+    torn, silent = make("torn", created=1.0, lr=0.1), make("silent", created=1.0, lr=0.1)
+    (torn / "attempts/1/job.yaml").write_text("train: [1,")
+    shutil.rmtree(silent / "track")
+    bad = make("bad", created=1.0, lr=0.1)
+    (bad / "run.json").write_text("{")
     mistakes = {
+        ("compare", bad): f"{bad / 'run.json'} is damaged: move the run elsewhere\n",
+        ("compare", torn): f"{torn} has no job that can be read ({torn / 'attempts/1/job.yaml'}): "
+        "left out\nno run is left to compare: give others\n",
+        ("compare", silent, "--png", tmp_path / "x.png"): f"--png {tmp_path / 'x.png'}: none of "
+        "these runs has recorded anything, leave it out\n",
         (
             "compare",
             tmp_path / "nowhere",

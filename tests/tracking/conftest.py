@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import plain
@@ -15,10 +16,11 @@ from ringshard.tracking.spool import Spool
 
 
 class RunFolder:
-    """A run directory that a test fills."""
+    """A run directory that a test fills, as its agent would."""
 
     def __init__(self, path: Path, uri: str) -> None:
         self.path, self.job = path, Job()
+        self._claim = FileLock(path / "lock", timeout=0)
         self.job.tracking.uri = uri
         self.job.optimizer.name = "adamw"
         path.mkdir(parents=True)
@@ -31,6 +33,7 @@ class RunFolder:
         (path / "run.json").write_text(json.dumps(about))
 
     def attempt(self, number: int, overrides: str = "optimizer.lr=0.001\n") -> Path:
+        self._claim.acquire()
         folder = self.path / "attempts" / str(number)
         folder.mkdir(parents=True)
         (folder / "job.yaml").write_text(yaml.safe_dump(plain(self.job)))
@@ -47,6 +50,11 @@ class RunFolder:
         (self.path / "attempts" / str(attempt) / "exit.json").write_text(
             json.dumps({"outcome": outcome, "rc": 0})
         )
+        self.die()
+
+    def die(self) -> None:
+        """What `kill -9` does to the agent."""
+        self._claim.release()
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ from ringshard.tracking import shipper, store
 from ringshard.tracking.spool import Spool
 
 
-def ship(run: Any, attempt: int = 1) -> bool:
+def ship(run: Any, attempt: int = 1) -> str:
     tracking = run.job.tracking
-    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship()
+    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
 
 
 def start(run: Any, attempt: int = 1) -> subprocess.Popen[str]:
@@ -48,10 +48,9 @@ def expected(steps: int) -> list[tuple[int, float]]:
 def test_points_parameters_files_and_status_arrive(run: Any) -> None:
     run.attempt(1, "optimizer.lr=0.002\n+train.hooks.x={}\ntracking.uri=http://me:secret@host\n")
     run.train(1, range(700))
-    assert ship(run) is False
-    assert remote(run).info.status == "RUNNING"
+    assert ship(run) == remote(run).info.status == "RUNNING"
     run.end(1, "done")
-    assert ship(run) is True
+    assert ship(run) == "FINISHED"
     assert history(run) == expected(700)
     found = remote(run)
     assert (found.info.status, found.info.run_name) == ("FINISHED", "tiny-1")
@@ -69,8 +68,7 @@ def test_a_run_without_a_point_still_has_its_true_status(
 ) -> None:
     run.attempt(1)
     run.end(1, outcome)
-    assert ship(run) is True
-    assert remote(run).info.status == status
+    assert ship(run) == remote(run).info.status == status
 
 
 def test_a_resumed_run_is_the_same_run_without_doubled_steps(run: Any) -> None:
@@ -195,8 +193,50 @@ def test_points_that_waited_for_a_database_are_synced_later(run: Any) -> None:
     run.train(1, range(5))
     run.end(1, "done")
     tracking = run.job.tracking
-    assert shipper.sync(run.path, 1, tracking.uri, tracking.experiment) is True
+    done = shipper.sync(run.path, 1, tracking.uri, tracking.experiment)
+    assert done == ("FINISHED", 0)
     assert history(run) == expected(5)
+
+
+def test_a_run_that_nobody_ended_and_nobody_holds_was_killed(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    assert ship(run) == remote(run).info.status == "RUNNING"
+    run.die()
+    assert ship(run) == remote(run).info.status == "KILLED"
+    last = (run.path / "track" / "spool-1.0-rank0.jsonl").stat().st_mtime
+    assert last <= remote(run).info.end_time / 1000 + 0.001 < time.time()
+    run.attempt(2)
+    assert ship(run, attempt=1) == "KILLED"  # a shipper of the first attempt that still lives
+    assert ship(run, attempt=2) == remote(run).info.status == "RUNNING"
+
+
+AGENT = """
+import subprocess, sys, time
+from pathlib import Path
+from ringshard.launch.rundir import RunDir
+with RunDir(Path(sys.argv[1])).claimed():
+    subprocess.Popen([sys.executable, "-m", "ringshard.tracking.shipper", sys.argv[1], "1"])
+    time.sleep(600)
+"""
+
+
+def test_a_run_whose_agent_is_killed_is_killed_and_has_its_last_points(run: Any) -> None:
+    run.attempt(1)
+    run.die()
+    run.train(1, range(3))
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, str(run.path)])
+    ledger = run.path / "track" / "shipped.json"
+    while not (ledger.exists() and json.loads(ledger.read_text())["offsets"]):
+        time.sleep(0.05)
+    assert remote(run).info.status == "RUNNING"
+    run.train(1, range(3, 6))
+    agent.kill()
+    agent.wait()
+    while remote(run).info.status == "RUNNING":
+        time.sleep(0.05)
+    assert remote(run).info.status == "KILLED"
+    assert history(run) == expected(6)
 
 
 def test_a_sync_of_what_is_being_shipped_is_refused(run: Any) -> None:

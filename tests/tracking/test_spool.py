@@ -4,6 +4,8 @@ import math
 import os
 import resource
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,19 +68,53 @@ def test_a_process_that_died_in_a_line_does_not_spoil_the_next_one(tmp_path: Pat
     assert [record and record.step for record in records(path)] == [0, None, 2]
 
 
-def test_a_full_disk_drops_and_counts(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 1)
-    spool.log(0, {"train/loss": 1.0})
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond its first line."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        for step in range(1, 4):
-            spool.log(step, {"train/loss": 1.0})
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    spool.log(4, {"train/loss": 1.0})
-    read = [record for record in records(tmp_path / "track" / "spool-1.0-rank0.jsonl") if record]
-    assert [(record.step, record.dropped) for record in read] == [(0, 0), (4, 3)]
+
+
+def dropping(run_dir: Path) -> Spool:
+    """A spool of which the disk took line 0 and refused lines 1 to 3."""
+    spool = Spool(run_dir, 1)
+    spool.log(0, {"train/loss": 1.0})
+    with full_disk():
+        for step in range(1, 4):
+            spool.log(step, {"train/loss": 1.0})
+    return spool
+
+
+def dropped(run_dir: Path) -> list[tuple[int, int]]:
+    read = [record for record in records(run_dir / "track" / "spool-1.0-rank0.jsonl") if record]
+    return [(record.step, record.dropped) for record in read]
+
+
+def test_a_full_disk_drops_and_counts(tmp_path: Path) -> None:
+    dropping(tmp_path).log(4, {"train/loss": 1.0})
+    assert dropped(tmp_path) == [(0, 0), (4, 3)]
+
+
+def test_lines_dropped_at_the_end_are_counted_when_it_closes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropping(tmp_path).close()
+    assert dropped(tmp_path) == [(0, 0), (3, 3)]
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_dropped_by_a_disk_that_stays_full_are_told_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = dropping(tmp_path)
+    with full_disk():
+        spool.close()
+    assert dropped(tmp_path) == [(0, 0)]
+    assert capsys.readouterr().err == f"{spool.path}: 3 lines were lost\n"
 
 
 def test_a_folder_that_cannot_be_made_does_not_raise(tmp_path: Path) -> None:

@@ -26,19 +26,23 @@ def test_a_run_killed_between_checkpoints_is_not_bitwise_the_undisturbed_one(
     job = small_job(tmp_path)
     undisturbed = run_attempt(job, tmp_path / "whole", 1, world)
 
-    # Gone after step 7, saved at step 4: steps 5 to 7 are trained again.
-    run_attempt(job, tmp_path / "run", 1, world, stop_before=7)
-    _forget(tmp_path / "run", 7)
+    # Saved at step 4, told of up to step 6, dead in step 7: 5 and 6 are trained again.
+    run_attempt(job, tmp_path / "run", 1, world, die_before=7)
     resumed = run_attempt(job, tmp_path / "run", 2, world)
 
+    assert list(curve(tmp_path / "run")) == list(range(1, STEPS + 1))
     assert curve(tmp_path / "run") == curve(tmp_path / "whole")
     assert curve(tmp_path / "run", "val/loss") == curve(tmp_path / "whole", "val/loss")
     assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
 
 
-def _forget(run_dir: Path, step: int) -> None:
-    """What a kill instead of a stop leaves: no checkpoint of the last step."""
-    (run_dir / "checkpoints" / f"step-{step:08d}").rename(run_dir / "checkpoints" / "gone")
+def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    job.model.config["attention_dropout"] = 0.2
+    run_attempt(job, tmp_path / "whole", 1, 2)
+    run_attempt(job, tmp_path / "run", 1, 2, stop_before=7)
+    run_attempt(job, tmp_path / "run", 2, 2)
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("worlds", [(2, 1), (2, 4), (1, 2)])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ringshard.errors import ConfigError
-from ringshard.model.names import canonical
+from ringshard.model.names import canonical, stored_tensors
 from ringshard.parallel.parallelize import reshard
 
 TRAIN_STATE = "train_state.json"
@@ -50,18 +50,10 @@ def tensors(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
     without state it makes a step to get one (pytorch#164929), and it keeps Python objects.
     """
     reshard(model)  # after an evaluation the full weights are in place of the shards
-    found = {MODEL + name: tensor for name, tensor in _model_tensors(model).items()}
+    found = {MODEL + name: tensor for name, tensor in stored_tensors(model).items()}
     if optimizer is not None:
         found |= {OPTIMIZER + name: t for name, t in _optimizer_tensors(model, optimizer).items()}
     return found
-
-
-def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers."""
-    unique: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        unique.setdefault(id(tensor), (canonical(name), tensor))
-    return dict(unique.values())
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

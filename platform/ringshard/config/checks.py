@@ -12,13 +12,16 @@ from pathlib import Path
 
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
+from ringshard.config.length import Length
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
-from ringshard.config.schema.schedule import SCHEDULES
+from ringshard.config.schema.schedule import SCHEDULES, Wsd
+from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
+from ringshard.tracking.store import check as check_address
 
 AT_LEAST = {
     "hardware.nodes": 1,
@@ -58,6 +61,8 @@ def check(job: Job) -> None:
     _batch(job)
     _model(job)
     check_data(job.data)
+    if job.tracking.backend is not Backend.none:
+        check_address(job.tracking.uri)
     _debug(job)
     _user_modules(job)
     check_effects(job)
@@ -103,10 +108,22 @@ def _length(job: Job) -> None:
         )
     if train.steps is None and train.tokens is None:
         raise ConfigError("train.steps is missing: give train.steps=… or train.tokens=…")
-    if train.steps is not None and job.schedule.warmup_steps > train.steps:
+    _schedule(job)
+
+
+def _schedule(job: Job) -> None:
+    """Warm-up and decay must fit into the run."""
+    steps, schedule = Length.of(job.train, job.data).nominal_steps, job.schedule
+    warmup = steps // 10 if schedule.warmup_steps is None else schedule.warmup_steps
+    if warmup > steps:
         raise ConfigError(
-            f"schedule.warmup_steps={job.schedule.warmup_steps} is longer than"
-            f" train.steps={train.steps}: shorten the warm-up"
+            f"schedule.warmup_steps={warmup} is longer than the run of {steps} steps: shorten it,"
+            " or set it to null for a tenth of the run"
+        )
+    if isinstance(schedule, Wsd) and warmup + schedule.decay_share * steps > steps:
+        raise ConfigError(
+            f"schedule.warmup_steps={warmup} and schedule.decay_share={schedule.decay_share} take"
+            f" more than the run of {steps} steps: shorten one of them"
         )
 
 

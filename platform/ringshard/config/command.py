@@ -9,6 +9,7 @@ from hydra._internal.utils import get_args_parser
 from ringshard.config.compose import Command
 from ringshard.errors import ConfigError
 
+_PRINT = "cfg", "info", "help", "hydra_help", "shell_completion"
 _ALLOWED = "hydra.searchpath", "hydra.sweeper.params", "hydra.help"
 
 
@@ -25,7 +26,9 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
     for override in arguments.overrides:
         _refuse_hydra(override)
     options = _options(argv, arguments)
-    command = Command(arguments.config_name or config_name, options, arguments.overrides)
+    prints = any(getattr(arguments, name) for name in _PRINT)
+    name = arguments.config_name or config_name
+    command = Command(name, options, arguments.overrides, prints)
     return command, _run_dir(resume[-1]) if resume else None
 
 
@@ -53,7 +56,7 @@ def _options(argv: list[str], arguments: argparse.Namespace) -> list[str]:
             f"--config-dir={given} is not a folder: give one with config groups in it"
         )
     folder = str(Path(given).absolute())
-    return [word.replace(given, folder) if word.endswith(given) else word for word in options]
+    return [word.removesuffix(given) + folder if word.endswith(given) else word for word in options]
 
 
 def _refuse_hydra(override: str) -> None:

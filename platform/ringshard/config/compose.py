@@ -1,7 +1,6 @@
 """From a command line to typed jobs: Hydra composes, the schema types, nothing is written.
 
-The only module of the package, with `ringshard.config.sentences` and the Hydra plugin, that knows
-Hydra and OmegaConf.
+With `overlay`, `sentences` and the Hydra plugin, the only module that knows Hydra and OmegaConf.
 """
 
 import os
@@ -16,12 +15,15 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from ringshard.config import overlay
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.schedule import SCHEDULES
 from ringshard.config.sentences import sentence, unknown_key
 from ringshard.errors import ConfigError
 
 T = TypeVar("T")
+Beneath = Callable[[list[str], Any], T]
+"""From the overrides of a member and its config, as far as named, to all values."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Command:
     """Hydra's options (--config-dir …), without -m."""
     overrides: list[str]
     """key=value arguments."""
+    prints: bool = False
+    """Whether Hydra is only asked to print (--cfg, --info, --help)."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,22 @@ class Member(Generic[T]):
     config: T
 
 
-def compose(command: Command, schema: type[T]) -> list[Member[T]]:
+def compose(
+    command: Command, schema: type[T], beneath: Beneath[T] | None = None
+) -> list[Member[T]]:
     """All members of a command line, typed; empty where Hydra only printed (--cfg, --help).
 
+    beneath: what a member has where it names nothing, for a schema whose groups have no defaults.
     Raises ConfigError, in one sentence, for whatever Hydra, OmegaConf or the schema refuse.
     """
-    _store(command.config_name, schema)
+    _store(command.config_name, overlay.blank(schema) if beneath else schema)
     members: list[Member[T]] = []
 
     def collect(composed: Iterator[tuple[list[str], DictConfig]]) -> None:
-        members.extend(Member(overrides, _typed(config, schema)) for overrides, config in composed)
+        for overrides, config in composed:
+            if beneath:
+                config = overlay.laid_over(beneath(overrides, config), config, overrides)
+            members.append(Member(overrides, _typed(config, schema)))
         if not members:
             raise ConfigError(
                 f"{' '.join(command.overrides)}: the sweep has no member, give values"
@@ -78,7 +88,7 @@ def conf_dir() -> Path:
     return inside if inside.is_dir() else package.parents[1] / "conf"
 
 
-def _store(config_name: str, schema: type) -> None:
+def _store(config_name: str, schema: Any) -> None:
     store = ConfigStore.instance()
     store.store(name=f"{config_name}_schema", node=schema)
     for group, kinds in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
@@ -90,8 +100,7 @@ def _hydra(command: Command, task: Callable[..., None]) -> None:
     """Runs hydra.main on a command line; its errors come as exceptions instead of sys.exit(1)."""
     task.__module__ = "ringshard"  # else Hydra looks for the folder of the function's file
     app = hydra.main(str(conf_dir()), command.config_name, version_base="1.3")(task)
-    prints = {"--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "-sc"}
-    multirun = [] if prints & set(command.options) else ["--multirun"]
+    multirun = [] if command.prints else ["--multirun"]
     with _argv([sys.argv[0], *command.options, *multirun, *command.overrides]), _full_error():
         app()
 

@@ -27,6 +27,11 @@ def under(key: str, prefixes: tuple[str, ...]) -> bool:
     return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
 
 
+def named(override: str) -> str:
+    """The key or group of an override."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
     """Sets a dotted key in nested dictionaries."""
     *groups, name = key.split(".")

@@ -32,7 +32,7 @@ def documented(kind: type) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 text = below.value if isinstance(below, ast.Expr) else None
                 if isinstance(text, ast.Constant):
-                    found[field.target.id] = str(text.value)
+                    found[field.target.id] = " ".join(str(text.value).split())
     return found
 
 

@@ -93,6 +93,8 @@ def _composition(error: BaseException, overrides: list[str]) -> str:
         return f"{given}: an option of this group is chosen already; leave the plus out"
     if "item is already at" in text:
         return f"{given}: the key is there already; leave the plus out"
+    if "Ambiguous value" in text or "requires --multirun" in text:
+        return f"{given}: only one configuration is shown; give one value (--dry-run shows all)"
     if text.startswith("Could not override"):
         return f"{given}: there is no such group; --info defaults prints them"
     return text

@@ -36,13 +36,23 @@ def _mistakes(data: Data) -> Iterator[str]:
     share = data.validation_share
     if not 0 < share < 1:
         yield f"data.validation_share={share} must lie between 0 and 1, such as 0.05"
-    if data.path is not None and all(data.path != c.path for c in data.corpora.values()):
-        yield f"data.path={data.path} has no effect: no corpus of data.corpora takes it as its path"
+    yield from _idle_shorthands(data)
     for name, corpus in data.corpora.items():
         if not re.fullmatch(r"[\w-]+", name):
             yield f"data.corpora.{name} names files: use letters, digits, _ and - alone"
         yield from _corpus_mistakes(corpus, f"data.corpora.{name}")
     yield from _tokenizer_mistakes(data)
+
+
+def _idle_shorthands(data: Data) -> Iterator[str]:
+    for name in ("path", "document", "separator"):
+        value = getattr(data, name)
+        taken = any(getattr(corpus, name) == value for corpus in data.corpora.values())
+        if value != getattr(Data, name) and not taken:
+            yield (
+                f"data.{name}={_shown(value)} has no effect: no corpus of data.corpora takes it as"
+                f" its {name}"
+            )
 
 
 def _corpus_mistakes(corpus: Corpus, key: str) -> Iterator[str]:

@@ -45,19 +45,19 @@ class Dataset:
         self.end: int | None = self._metadata["end"]
         """Token id of the end of a document; null: the vocabulary has none."""
         self.corpora: list[str] = list(self._metadata["corpora"])
-        self._parts = [self._part(name) for name in self.corpora]
-        self._rows = np.array([part.rows for part in self._parts])
+        self._packed = [self._open(name) for name in self.corpora]
+        self._rows = np.array([corpus.rows for corpus in self._packed])
         self.rows = int(self._rows.sum())
         """Rows of the split; as many rows of a mixture are one epoch."""
         weights = {name: about["weight"] for name, about in self._metadata["corpora"].items()}
         self._shares = mixture.shares(weights)
 
-    def _part(self, name: str) -> "_Part":
+    def _open(self, name: str) -> "_PackedCorpus":
         about = self._metadata["corpora"][name]
         store = Store((self._folder / about["store"]).resolve())
         index = np.load(self._folder / f"{name}-{self._split}.npy", mmap_mode="r")
         layout = packing.layout(index, Packing[self._metadata["packing"]], self.seq_len)
-        return _Part(store, layout)
+        return _PackedCorpus(store, layout)
 
     def read(self, first: int, last: int) -> Rows:
         """Rows first … last - 1; validation has `rows` of them, training any number."""
@@ -66,8 +66,8 @@ class Dataset:
         pad = self.end or 0
         tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
         learned = np.zeros(tokens.shape, dtype=np.bool_)
-        for number, (part, at) in enumerate(zip(corpus, place, strict=True)):
-            self._parts[part].fill(int(at), tokens[number], learned[number])
+        for number, (which, at) in enumerate(zip(corpus, place, strict=True)):
+            self._packed[which].fill(int(at), tokens[number], learned[number])
         return Rows(tokens, learned[:, 1:], corpus)
 
     def _place(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -77,8 +77,8 @@ class Dataset:
         corpus, count = mixture.assign(row, self._shares)
         epoch, position = np.divmod(count, self._rows[corpus])
         key = keyed(self._seed, corpus, epoch)
-        for part, size in enumerate(self._rows):
-            mine = corpus == part
+        for which, size in enumerate(self._rows):
+            mine = corpus == which
             position[mine] = permute(position[mine], int(size), key[mine])
         return corpus, position
 
@@ -106,7 +106,7 @@ class Dataset:
         return self._tokenizer.decode([int(number) for number in ids])
 
 
-class _Part(NamedTuple):
+class _PackedCorpus(NamedTuple):
     """One corpus of a split."""
 
     store: Store

@@ -1,7 +1,6 @@
-"""What the simplest models could reach on a split, in nats per token: a yardstick for a loss."""
+"""What a model of token pairs could reach on a split: a yardstick for a loss."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +10,17 @@ from ringshard.data.tokenizer import Ids
 LARGEST_VOCABULARY = 4096  # the table of counts has its square as entries
 
 
-class Entropy(NamedTuple):
-    """Entropies of a split's own counts [nats per token]: no such model has a lower loss on it."""
+def bigram(pairs: Iterable[tuple[Ids, Ids]], vocab: int) -> float:
+    """H(next | previous) = -sum over (p, n) of c(p, n) / N * log(c(p, n) / c(p)) [nats per token].
 
-    unigram: float
-    """H(next), of the tokens that are a target."""
-    bigram: float
-    """H(next | previous) = -sum over (p, n) of c(p, n) / N * log(c(p, n) / c(p))."""
-
-
-def entropy(pairs: Iterable[tuple[Ids, Ids]], vocab: int) -> Entropy:
-    """Entropies of the pairs (previous, next) given in blocks of two equally long arrays."""
+    Of a split's own counts, so no model of pairs has a lower loss on it. The pairs (previous, next)
+    are given in blocks of two equally long arrays.
+    """
     counts = np.zeros(vocab * vocab, dtype=np.int64)
     for previous, following in pairs:
         counts += np.bincount(previous * vocab + following, minlength=vocab * vocab)
     table = counts.reshape(vocab, vocab)  # (previous, next)
-    joint, before, after = (_plogp(part) for part in (table, table.sum(1), table.sum(0)))
-    return Entropy(unigram=after, bigram=joint - before)
+    return _plogp(table) - _plogp(table.sum(1))
 
 
 def _plogp(counts: NDArray[np.int64]) -> float:

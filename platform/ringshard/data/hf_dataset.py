@@ -33,8 +33,8 @@ def opened(corpus: Corpus, key: str) -> tuple[Read, Callable[[], Any]]:
             yield f"example {number} of {corpus.path}", example
 
     def fingerprint() -> Any:
-        folder = Path(str(corpus.path))
-        local = files.fingerprint(files.found(str(folder), f"{key}.path"))
-        return local if folder.is_dir() else [builder.hash, builder.config_id, subset]
+        if Path(str(corpus.path)).is_dir():
+            return files.fingerprint(files.found(str(corpus.path), f"{key}.path"))
+        return [builder.hash, builder.config_id, subset]  # the hub's commit is the hash
 
     return read, fingerprint

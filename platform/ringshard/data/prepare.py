@@ -15,14 +15,14 @@ from ringshard.config.schema.data import Corpus, Data
 from ringshard.config.schema.data import Tokenizer as Config
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build
-from ringshard.data import chat, progress, records, rows, store, tokenizer, vocabulary
+from ringshard.data import chat, progress, records, rows, store, vocabulary
 from ringshard.data.cache import built, tidied
 from ringshard.data.checks import check
 from ringshard.data.corpus import Source, source
 from ringshard.data.documents import filled
-from ringshard.data.rows import Part, hashed
+from ringshard.data.rows import Mixture, TokenizedCorpus, hashed
 from ringshard.data.store import Store
-from ringshard.data.tokenizer import Tokenizer
+from ringshard.data.tokenizer import Tokenizer, load
 from ringshard.errors import ConfigError
 from ringshard.registry import import_user_modules
 
@@ -70,12 +70,13 @@ def prepare(data: Data) -> Prepared:
     cache = Path(data.cache).expanduser().absolute()
     with tidied(cache):
         key = hashed(_FORMAT, vocabulary.fingerprint(data.tokenizer, [i.state for i in inputs]))
-        words = _tokenizer(cache / "tokenizers" / key, data.tokenizer, inputs)
-        parts = {}
+        tokenizer = _tokenizer(cache / "tokenizers" / key, data.tokenizer, inputs)
+        mixture = {}
         for each in inputs:
-            folder = _store(cache / "stores" / hashed(key, each.state, _reading(each)), each, words)
-            parts[each.name] = Part(each.corpus.weight, folder, Store(folder))
-        return _prepared(cache / "prepared", data, parts, words, key)
+            name = hashed(key, each.state, _reading(each))
+            folder = _store(cache / "stores" / name, each, tokenizer)
+            mixture[each.name] = TokenizedCorpus(each.corpus.weight, folder, Store(folder))
+        return _prepared(cache / "prepared", data, mixture, tokenizer, key)
 
 
 def _inputs(data: Data) -> list[_Input]:
@@ -103,16 +104,16 @@ def _tokenizer(folder: Path, config: Config, inputs: list[_Input]) -> Tokenizer:
             pieces = chain.from_iterable(each.source.pieces() for each in inputs)
             vocabulary.learned(config, filled(pieces)).save(draft)
 
-    return tokenizer.load(built(folder, fill))
+    return load(built(folder, fill))
 
 
-def _store(folder: Path, each: _Input, words: Tokenizer) -> Path:
+def _store(folder: Path, each: _Input, tokenizer: Tokenizer) -> Path:
     """The tokens of a corpus, in `folder`."""
     masked = bool(each.corpus.prompt_field or each.corpus.messages_field)
 
     def fill(draft: Path) -> None:
         with progress.counted(f"Preparing {each.name}") as advance:
-            store.write(draft, each.source.pieces(), words, masked, advance)
+            store.write(draft, each.source.pieces(), tokenizer, masked, advance)
         if not Store(draft).metadata["targets"]:
             missing = "no token to learn" if masked else "no text"
             raise ConfigError(f"data.corpora.{each.name} has {missing}: give another corpus")
@@ -123,11 +124,12 @@ def _store(folder: Path, each: _Input, words: Tokenizer) -> Path:
 
 
 def _prepared(
-    cache: Path, data: Data, parts: dict[str, Part], words: Tokenizer, key: str
+    cache: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer, key: str
 ) -> Prepared:
     """The rows of all corpora; the stores are named as well, since equal ones may come and go."""
-    name = hashed(key, rows.digest(data, parts), [part.folder.name for part in parts.values()])
-    folder = built(cache / name, lambda draft: rows.write(draft, data, parts, words))
+    stores = [corpus.folder.name for corpus in mixture.values()]
+    name = hashed(key, rows.digest(data, mixture), stores)
+    folder = built(cache / name, lambda draft: rows.write(draft, data, mixture, tokenizer))
     metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
     known = {field.name: metadata[field.name] for field in fields(Prepared)[1:]}
     return Prepared(prepared=str(folder), **known)
@@ -142,6 +144,8 @@ def main() -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

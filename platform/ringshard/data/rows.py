@@ -11,7 +11,7 @@ import xxhash
 
 from ringshard.config.schema.data import Data
 from ringshard.data import packing
-from ringshard.data.entropy import LARGEST_VOCABULARY, Entropy, entropy
+from ringshard.data.entropy import LARGEST_VOCABULARY, bigram
 from ringshard.data.split import Spans, divide, joined
 from ringshard.data.store import Store
 from ringshard.data.tokenizer import Ids, Tokenizer
@@ -20,7 +20,7 @@ from ringshard.errors import ConfigError
 _BLOCK = 1 << 22  # tokens counted at a time
 
 
-class Part(NamedTuple):
+class TokenizedCorpus(NamedTuple):
     """One corpus of the mixture."""
 
     weight: float
@@ -28,46 +28,46 @@ class Part(NamedTuple):
     store: Store
 
 
-def digest(data: Data, parts: dict[str, Part]) -> str:
+Mixture = dict[str, TokenizedCorpus]
+"""The corpora by name."""
+
+
+def digest(data: Data, mixture: Mixture) -> str:
     """The digest of all that decides what row k is, but the seed."""
     return hashed(
         data.seq_len,
         data.packing.name,
         data.split.name,
         data.validation_share,
-        [[name, part.weight, part.store.digest] for name, part in parts.items()],
+        [[name, corpus.weight, corpus.store.digest] for name, corpus in mixture.items()],
     )
 
 
-def write(folder: Path, data: Data, parts: dict[str, Part], tokenizer: Tokenizer) -> None:
+def write(folder: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer) -> None:
     """Fill the prepared folder; raises ConfigError if a split has less than one row."""
-    splits = {name: divide(part.store.bounds, data.split, data.validation_share)
-              for name, part in parts.items()}  # fmt: skip
+    splits = {name: divide(corpus.store.bounds, data.split, data.validation_share)
+              for name, corpus in mixture.items()}  # fmt: skip
     rows = {which: {name: _index(folder / f"{name}-{which}.npy", spans[which], data)
                     for name, spans in splits.items()}
             for which in ("train", "validation")}  # fmt: skip
-    _refuse_empty(data, parts, rows)
+    _refuse_empty(data, mixture, rows)
     apart = {name: spans["validation"] for name, spans in splits.items()}
-    known = _entropy(parts, apart, tokenizer.vocab_size)
     tokenizer.save(folder)
     metadata = {
-        "digest": digest(data, parts),
+        "digest": digest(data, mixture),
         "vocab_size": tokenizer.vocab_size,
         "end": tokenizer.end,
         "seq_len": data.seq_len,
         "packing": data.packing.name,
-        "split": data.split.name,
-        "validation_share": data.validation_share,
         "corpora": {
-            name: {"weight": part.weight, "store": os.path.relpath(part.folder, folder)}
-            for name, part in parts.items()
+            name: {"weight": corpus.weight, "store": os.path.relpath(corpus.folder, folder)}
+            for name, corpus in mixture.items()
         },
-        "documents": sum(part.store.metadata["documents"] for part in parts.values()),
-        "tokens": sum(len(part.store.tokens) for part in parts.values()),
+        "documents": sum(corpus.store.metadata["documents"] for corpus in mixture.values()),
+        "tokens": sum(len(corpus.store.tokens) for corpus in mixture.values()),
         "train_rows": sum(rows["train"].values()),
         "validation_rows": sum(rows["validation"].values()),
-        "unigram_entropy": known and known.unigram,
-        "bigram_entropy": known and known.bigram,
+        "bigram_entropy": _bigram_entropy(mixture, apart, tokenizer.vocab_size),
     }
     (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
 
@@ -79,34 +79,34 @@ def _index(file: Path, spans: Spans, data: Data) -> int:
     return packing.layout(index, data.packing, data.seq_len).rows
 
 
-def _refuse_empty(data: Data, parts: dict[str, Part], rows: dict[str, dict[str, int]]) -> None:
+def _refuse_empty(data: Data, mixture: Mixture, rows: dict[str, dict[str, int]]) -> None:
     """Each corpus needs a row to train on, and all of them together one to validate on."""
     for name, count in rows["train"].items():
         if not count:
             raise ConfigError(
                 f"data.seq_len={data.seq_len} is too long for data.corpora.{name}, which has "
-                f"{len(parts[name].store.tokens)} tokens and no row to train on: "
+                f"{len(mixture[name].store.tokens)} tokens and no row to train on: "
                 "shorten it or give more text"
             )
     if not any(rows["validation"].values()):
         raise ConfigError(
-            f"data.validation_share={data.validation_share} of {_size(parts)} leaves no row of "
+            f"data.validation_share={data.validation_share} of {_size(mixture)} leaves no row of "
             f"data.seq_len={data.seq_len} for validation: raise the share, shorten the rows, "
             "or set data.split=position"
         )
 
 
-def _size(parts: dict[str, Part]) -> str:
-    documents = sum(part.store.metadata["documents"] for part in parts.values())
-    tokens = sum(len(part.store.tokens) for part in parts.values())
+def _size(mixture: Mixture) -> str:
+    documents = sum(corpus.store.metadata["documents"] for corpus in mixture.values())
+    tokens = sum(len(corpus.store.tokens) for corpus in mixture.values())
     return f"{documents} documents with {tokens} tokens"
 
 
-def _entropy(parts: dict[str, Part], spans: dict[str, Spans], vocab_size: int) -> Entropy | None:
+def _bigram_entropy(mixture: Mixture, spans: dict[str, Spans], vocab_size: int) -> float | None:
     if vocab_size > LARGEST_VOCABULARY:
         return None
-    pairs = (pair for name, part in parts.items() for pair in _pairs(part.store, spans[name]))
-    return entropy(pairs, vocab_size)
+    pairs = (pair for name, corpus in mixture.items() for pair in _pairs(corpus.store, spans[name]))
+    return bigram(pairs, vocab_size)
 
 
 def _pairs(store: Store, spans: Spans) -> Iterator[tuple[Ids, Ids]]:

@@ -83,8 +83,8 @@ class Characters:
         if (ids < 0).any():
             stranger = chr(points[ids < 0][0])
             raise ConfigError(
-                f"data.tokenizer.kind=characters has no id for {stranger!r}, which the corpus does "
-                "not have: leave it out or use data.tokenizer.kind=bytes"
+                f"data.tokenizer.kind=characters has no id for {stranger!r}, which was not in the "
+                "text it was made of: leave it out, or train with data.tokenizer.kind=bytes"
             )
         return ids, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
 
@@ -110,12 +110,12 @@ def characters(texts: Iterable[tuple[str, bool]]) -> Characters:
     return Characters("".join(sorted(alphabet)), several=documents > 1)
 
 
-def load(folder: Path) -> Tokenizer:
-    """The tokenizer that was saved in a folder."""
+def load(folder: Path, end: str | None = None) -> Tokenizer:
+    """The tokenizer of a folder: one saved here, or one of other libraries, with its end token."""
     if not (folder / _FILE).is_file():
         from ringshard.data import subword
 
-        return subword.load(folder)
+        return subword.load(folder, end)
     kept = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     return Bytes() if kept["kind"] == "bytes" else Characters(kept["alphabet"], kept["several"])
 

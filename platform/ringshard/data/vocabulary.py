@@ -7,12 +7,12 @@ from typing import Any
 
 from ringshard.config.schema.data import Tokenizer as Config
 from ringshard.config.schema.data import TokenizerKind
-from ringshard.data import files
+from ringshard.data import files, tokenizer
 from ringshard.data.documents import Piece
 from ringshard.data.tokenizer import Bytes, Tokenizer, characters
 from ringshard.errors import ConfigError
 
-_FILES = ("*token*", "*.jinja", "vocab*", "merges*", "*.model")
+_FILES = ("units.json", "*token*", "*.jinja", "vocab*", "merges*", "*.model")
 
 
 def folder(config: Config) -> Path | None:
@@ -49,9 +49,7 @@ def given(config: Config) -> Tokenizer:
     """A tokenizer that is not learned."""
     if config.kind is TokenizerKind.bytes:
         return Bytes()
-    from ringshard.data import subword
-
-    return subword.load(Path(str(config.path)).expanduser(), config.end_token)
+    return tokenizer.load(Path(str(config.path)).expanduser(), config.end_token)
 
 
 def learned(config: Config, pieces: Iterable[Piece]) -> Tokenizer:

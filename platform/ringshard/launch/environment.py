@@ -7,7 +7,7 @@ from ringshard.config.schema.hardware import Hardware
 
 # A RANK or MASTER_PORT exported in the shell, or the allocation an interactive job stands in, would
 # make the ranks look for a world that is not theirs; a stale MLFLOW_RUN_ID would overwrite a run.
-_RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "RINGSHARD_DEBUG_RANK")
+_RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME")
 _WORLD = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR")
 _RUN = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TRACKING_URI")
 STALE = frozenset((*_RANKS, *_WORLD, "MASTER_PORT", *_RUN, "HYDRA_FULL_ERROR", "HYDRA_MAIN_MODULE"))

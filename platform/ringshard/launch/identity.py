@@ -65,11 +65,15 @@ def _run(member: Member[Job], sweep: str | None) -> Run:
         root = root / "debug"
     signed = signature(job)
     if sweep is None:
-        stamp = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-        path = root / "runs" / f"{job.output.name}-{stamp}"
+        path = root / "runs" / stamped(job.output.name)
     else:
         path = root / "sweeps" / sweep / f"{job.output.name}-{signed}"
     return Run(job, member.overrides, signed, sweep, RunDir(path))
+
+
+def stamped(name: str) -> str:
+    """A name that no folder has yet."""
+    return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def _sweep(command: Command, members: list[Member[Job]]) -> str:

@@ -20,6 +20,7 @@ from ringshard.config.schema.reader import plain
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 from ringshard.launch.environment import clean
+from ringshard.launch.own_code import check_names
 
 
 class PreparationError(Exception):
@@ -36,6 +37,8 @@ def prepare_all(jobs: list[Job]) -> None:
     Raises PreparationError after the preparation has said its sentence on stderr, and ConfigError
     for a model that can't be built or does not fit the data.
     """
+    for job in jobs:
+        check_names(job)
     vocabularies = [_check_model(job) for job in jobs]
     known: dict[str, dict[str, Any]] = {}
     for job, vocabulary in zip(jobs, vocabularies, strict=True):

@@ -37,7 +37,7 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     before = read_overrides(run_dir.attempt(attempt))
     job = _changed(run_dir.job(attempt), _delta(record, before, command))
     check(job)
-    _refuse_finished(run_dir, attempt, job)
+    _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
     run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
     if job.launcher.dry_run:
@@ -84,14 +84,11 @@ def _changed(frozen: Job, delta: dict[str, Any]) -> Job:
     return cast(Job, build(Job, tree))
 
 
-def _refuse_finished(run_dir: RunDir, attempt: int, job: Job) -> None:
-    """A run may become longer, never shorter than it already is."""
-    result, train = run_dir.result(attempt), job.train
-    reached = {"steps": result.get("step", 0), "tokens": result.get("tokens", 0)}
-    unit = "tokens" if train.tokens is not None else "steps"
-    length, at = getattr(train, unit), reached[unit]
-    finished = run_dir.outcome() is Outcome.done
-    if length < at or (finished and length <= at):
+def _refuse_shorter(run_dir: RunDir, attempt: int, job: Job) -> None:
+    """A run may become longer, never shorter; one that is done must become longer."""
+    unit = "tokens" if job.train.tokens is not None else "steps"
+    length, before = getattr(job.train, unit), getattr(run_dir.job(attempt).train, unit) or 0
+    if length < before or (length == before and run_dir.outcome() is Outcome.done):
         raise ConfigError(
-            f"train.{unit}={length}: the run has {at} {unit} behind it, give more to go on"
+            f"train.{unit}={length}: the run has {before} {unit} already, give more to go on"
         )

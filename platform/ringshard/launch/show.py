@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.config.leaves import leaves
+from ringshard.config.schema.tracking import Backend
 from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -19,16 +20,14 @@ def dry_run(runs: list[Run]) -> None:
     """Name, folder, command and differing keys of every member; nothing is written."""
     differing = _differing(runs)
     for index, run in enumerate(runs):
-        job, hardware = run.job, run.job.hardware
-        print(f"[{index + 1}/{len(runs)}] {job.output.name}  {run.signature}")
+        hardware, attempt = run.job.hardware, run.dir.last_attempt() + 1
+        processes = f"{hardware.nodes} × {hardware.processes_per_node} processes"
+        print(f"[{index + 1}/{len(runs)}] {run.job.output.name}  {run.signature}")
         print(f"  folder   {run.dir.path}")
-        where = (
-            f"{hardware.nodes} × {hardware.processes_per_node} processes, {hardware.device.name}"
-        )
-        print(f"  where    {hardware.scheduler.name}, {where}")
-        print(f"  command  {shlex.join(torchrun.command(job, run.dir.path, 1))}")
+        print(f"  where    {hardware.scheduler.name}, {processes}, {hardware.device.name}")
+        print(f"  command  {shlex.join(torchrun.command(run.job, run.dir.path, attempt))}")
         for key in differing:
-            print(f"  {key}={leaves(job).get(key)}")
+            print(f"  {key}={leaves(run.job).get(key)}")
     print("dry run: nothing was written")
 
 
@@ -40,14 +39,15 @@ def _differing(runs: list[Run]) -> list[str]:
 
 def ended(run: RunDir, attempt: int, outcome: str) -> None:
     """Where the run lies, what came out, and what can be done next."""
-    result = run.result(attempt)
-    here = short(run.path)
+    result, job = run.result(attempt), run.job(attempt)
+    here, root = short(run.path), short(Path(job.output.root))
     lines = [("run", f"{here}  ({outcome})")]
-    if result:
+    if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
-    lines.append(("curves", "ringshard track ui"))
+    if job.tracking.backend is Backend.mlflow:
+        lines.append(("curves", f"ringshard track ui --root {root}"))
     lines.append(("compare", f"ringshard compare {here} OTHER_RUN"))
     print()
     for name, text in lines:
@@ -75,18 +75,19 @@ def _losses(result: dict[str, Any]) -> str:
 
 
 def table(rows: list[tuple[Run, str, int]]) -> None:
-    """One line per member of a sweep: what differs, how it ended, its losses."""
-    differing = _differing([run for run, _, _ in rows])
+    """One line per member of a sweep: what it was given, how it ended, its losses."""
+    common = set.intersection(*(set(run.overrides) for run, _, _ in rows))
     shown = Table(box=None, pad_edge=False)
-    for name in [*differing, "outcome", "train loss", "val loss", "folder"]:
-        shown.add_column(name, overflow="fold")
+    shown.add_column("member", overflow="fold")
+    for name in ("outcome", "train", "validation", "run"):
+        shown.add_column(name, no_wrap=True)
     for run, outcome, attempt in rows:
         result = run.dir.result(attempt) if attempt else {}
         losses = [result.get("train_loss"), result.get("val_loss")]
-        values = [str(leaves(run.job).get(key)) for key in differing]
         numbers = ["" if loss is None else f"{loss:.4f}" for loss in losses]
-        shown.add_row(*values, outcome, *numbers, short(run.dir.path))
-    print()
+        own = "\n".join(override for override in run.overrides if override not in common)
+        shown.add_row(own, outcome, *numbers, run.dir.path.name)
+    print(f"\nruns in {short(rows[0][0].dir.path.parent)}")
     Console().print(shown)
 
 

@@ -35,7 +35,7 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
     for run in runs:
-        _refuse_machine(run.job)
+        refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
     prepare_all([run.job for run in todo])
     for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
@@ -90,8 +90,8 @@ def _why_skipped(run: Run) -> str | None:
     return "running" if run.dir.is_running() else None
 
 
-def _refuse_machine(job: Job) -> None:
-    """What composes anywhere may still not run on this machine."""
+def refuse_machine(job: Job) -> None:
+    """Raises ConfigError: what composes anywhere may still not run on this machine."""
     if job.hardware.scheduler is not Scheduler.local:
         raise ConfigError(
             f"hardware.scheduler={job.hardware.scheduler.name} is not supported in this version:"

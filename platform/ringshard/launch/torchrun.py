@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.job import Job
 from ringshard.launch.environment import rank_environment
 from ringshard.launch.orphans import die_with_parent
@@ -39,16 +38,13 @@ def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Pop
 
     The ranks inherit the terminal as stdout; what torchrun itself says goes to torchrun.log.
     """
-    environment = rank_environment(job.hardware)
-    if job.debug.mode is DebugMode.ranks and job.debug.rank is not None:
-        environment["RINGSHARD_DEBUG_RANK"] = str(job.debug.rank)
     log = run_dir / "attempts" / str(attempt) / "torchrun.log"
     with log.open("wb") as noise, blocked(STOP):
         return subprocess.Popen(
             command(job, run_dir, attempt, module),
             stdin=subprocess.DEVNULL,
             stderr=noise,
-            env=environment,
+            env=rank_environment(job.hardware),
             start_new_session=True,
             preexec_fn=die_with_parent,
         )

@@ -20,8 +20,8 @@ def create_store(tracking: Tracking) -> None:
     command = [sys.executable, "-m", "ringshard.tracking.store", tracking.uri, tracking.experiment]
     made = subprocess.run(command, env=_environment(), capture_output=True)
     if made.returncode:
-        said = made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise ConfigError(f"tracking.uri={tracking.uri} cannot be used: {said[-1]}")
+        said = made.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(said[-1] if said else f"tracking.uri={tracking.uri} cannot be used")
 
 
 def start_shipper(tracking: Tracking, run_dir: Path, attempt: int) -> Shipper | None:

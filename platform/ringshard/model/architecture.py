@@ -29,13 +29,10 @@ def architecture(model: Model, vocab_size: int) -> PretrainedConfig:
 
 
 def _from_directory(model: Model, directory: str) -> PretrainedConfig:
+    options = {"trust_remote_code": model.trust_remote_code, "local_files_only": True}
     try:
-        return AutoConfig.from_pretrained(
-            directory,
-            trust_remote_code=model.trust_remote_code,
-            local_files_only=True,
-            **model.config,
-        )
+        _refuse_unknown(AutoConfig.from_pretrained(directory, **options), model.config)
+        return AutoConfig.from_pretrained(directory, **options, **model.config)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model directory {directory}: no configuration could be read "
@@ -52,7 +49,7 @@ def _from_type(model: Model, vocab_size: int) -> PretrainedConfig:
             f"model.type={kind} is no causal language model of the transformers library: {hint}"
         )
     fields: dict[str, Any] = {"vocab_size": vocab_size, **model.config}
-    _refuse_unknown(kind, fields)
+    _refuse_unknown(AutoConfig.for_model(kind), fields)
     try:
         # Tokens are the data's, so the type's default special tokens mean nothing here.
         specials = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -64,12 +61,13 @@ def _from_type(model: Model, vocab_size: int) -> PretrainedConfig:
         ) from error
 
 
-def _refuse_unknown(kind: str, fields: dict[str, Any]) -> None:
+def _refuse_unknown(default: PretrainedConfig, fields: dict[str, Any]) -> None:
     """transformers takes any keyword silently; a misspelt field would train another model."""
-    default = AutoConfig.for_model(kind)
     known = set(default.to_dict()) | set(default.attribute_map)
     for name in fields:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "see its transformers configuration"
-            raise ConfigError(f"model.config.{name} is not a field of model.type={kind}: {hint}")
+            raise ConfigError(
+                f"model.config.{name} is not a field of model.type={default.model_type}: {hint}"
+            )

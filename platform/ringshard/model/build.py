@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ringshard import registry
 from ringshard.config.schema.model import Model
@@ -60,15 +60,20 @@ def _registered(model: Model, vocab_size: int) -> PreTrainedModel:
 
 def _from_transformers(model: Model, vocab_size: int) -> PreTrainedModel:
     config = architecture(model, vocab_size)
-    return cast(
-        PreTrainedModel,
-        AutoModelForCausalLM.from_config(
-            config,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            trust_remote_code=model.trust_remote_code,
-        ),
+    try:
+        return _from_config(model, config, "sdpa")
+    except ValueError:  # the library's way to say that a type has no such attention
+        return _from_config(model, config, "eager")
+
+
+def _from_config(model: Model, config: PretrainedConfig, attention: str) -> PreTrainedModel:
+    built = AutoModelForCausalLM.from_config(
+        config,
+        dtype=torch.float32,
+        attn_implementation=attention,
+        trust_remote_code=model.trust_remote_code,
     )
+    return cast(PreTrainedModel, built)
 
 
 def forward_loss(

@@ -19,18 +19,27 @@ from ringshard.config.schema.model import Model
 from ringshard.config.schema.reader import build
 from ringshard.errors import ConfigError
 from ringshard.model.build import build_on_meta
+from ringshard.model.init import record_rules
+from ringshard.model.parts import parts
 
 # Fields of heads for classification, which a language model has not.
 _OTHER_HEADS = ("summary_", "classifier_")
 
 
 def describe(model: Model, vocab_size: int) -> Description:
-    """The description of `model` for data of `vocab_size` token ids; raises ConfigError."""
-    return describe_built(build_on_meta(model, vocab_size))
+    """The description of `model` for data of `vocab_size` token ids.
+
+    Raises ConfigError for a model that can't be built, sharded by blocks, or initialised by name.
+    """
+    built = build_on_meta(model, vocab_size)
+    parts(built)
+    if not model.pretrained:
+        record_rules(built)
+    return describe_built(built)
 
 
 def describe_built(model: PreTrainedModel) -> Description:
-    """The description of a model that exists, on the meta device or not, before it is sharded."""
+    """The description of a model that exists, on the meta device or not, sharded or not."""
     config: Any = model.config
     heads = config.num_attention_heads
     embeddings = {id(p): p.numel() for module in _embeddings(model) for p in module.parameters()}
@@ -49,7 +58,7 @@ def describe_built(model: PreTrainedModel) -> Description:
         parameters=parameters,
         parameters_without_embeddings=parameters - sum(embeddings.values()),
         matmul_parameters=_matmul_parameters(model),
-        tied=bool(config.tie_word_embeddings),
+        tied=parts(model).tied,
         dropouts=_dropouts(config),
         sliding_window=window,
         sliding_layers=sliding,

@@ -110,16 +110,10 @@ def local_slice(parameter: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def draw(
-    rule: Rule,
-    key: str,
-    shape: tuple[int, ...],
-    part: tuple[int, ...] | None = None,
-    offset: tuple[int, ...] | None = None,
+    rule: Rule, key: str, shape: torch.Size, part: tuple[int, ...], offset: tuple[int, ...]
 ) -> Tensor:
-    """The part of size `part` at `offset` of the parameter of size `shape` named `key`, fp32 on
-    the CPU."""
-    part = tuple(part if part is not None else shape)
-    offset = tuple(offset or (0,) * len(part))
+    """The part of size `part` at `offset` of the parameter of size `shape` named `key`, fp32 on the
+    CPU."""
     if 0 in part:
         return torch.empty(part)
     first, last = offset[0], offset[0] + part[0]
@@ -130,14 +124,19 @@ def draw(
     return rows[(slice(start, start + part[0]), *columns)]
 
 
-def _draw_block(rule: Rule, key: str, shape: tuple[int, ...], block: int) -> Tensor:
+def _draw_block(rule: Rule, key: str, shape: torch.Size, block: int) -> Tensor:
     rows = min(ROWS_PER_BLOCK, shape[0] - block * ROWS_PER_BLOCK)
     values = torch.empty((rows, *shape[1:]))
     fill = getattr(values, rule.method)
     if rule.method in ("fill_", "zero_"):
         fill(*rule.args)
         return values
-    digest = hashlib.sha256(f"{key}:{block}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    generator = torch.Generator().manual_seed(hashed_seed(key, block))
     fill(*rule.args, generator=generator)
     return values
+
+
+def hashed_seed(*key: object) -> int:
+    """A seed [0, 2^63) that depends on all of `key`, and on nothing else."""
+    digest = hashlib.sha256(":".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

@@ -6,6 +6,8 @@ from typing import cast
 from torch import nn
 from transformers import PreTrainedModel
 
+from ringshard.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -22,25 +24,30 @@ class Parts:
 
 
 def parts(model: PreTrainedModel) -> Parts:
-    """The parts of `model`."""
-    base = model.base_model
-    blocks = _blocks(model)
+    """The parts of `model`; raises ConfigError where it has no single list of blocks."""
+    stack, blocks = _blocks(model)
     embedding = model.get_input_embeddings()
-    head = cast(nn.Module, model.get_output_embeddings())
+    head = cast(nn.Linear, model.get_output_embeddings())
     others = tuple(
         child
-        for child in base.children()
+        for child in stack.children()
         if child is not blocks and child is not embedding and any(True for _ in child.parameters())
     )
-    return Parts(blocks, embedding, head, others, tied=bool(model.config.tie_word_embeddings))
+    return Parts(blocks, embedding, head, others, tied=head.weight is embedding.weight)
 
 
-def _blocks(model: PreTrainedModel) -> nn.ModuleList:
+def _blocks(model: PreTrainedModel) -> tuple[nn.Module, nn.ModuleList]:
+    """The list of blocks, and the module that holds it."""
     count = model.config.num_hidden_layers
-    lists = [
-        child
-        for child in model.base_model.children()
+    found = [
+        (module, child)
+        for module in model.base_model.modules()
+        for child in module.children()
         if isinstance(child, nn.ModuleList) and len(child) == count
     ]
-    assert len(lists) == 1, f"{type(model).__name__}: {len(lists)} lists of {count} blocks"
-    return lists[0]
+    if len(found) != 1:
+        raise ConfigError(
+            f"model.type={model.config.model_type} has {len(found)} lists of {count} blocks, and "
+            "sharding goes by one: choose a decoder of equal blocks"
+        )
+    return found[0]

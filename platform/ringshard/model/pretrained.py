@@ -6,34 +6,33 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ringshard.errors import ConfigError
 from ringshard.model.init import local, local_slice
-from ringshard.model.names import canonical
+from ringshard.model.names import stored_tensors
 
 
 @torch.no_grad()
 def load_pretrained(model: PreTrainedModel, directory: str) -> None:
-    """Fills every parameter of `model` (sharded or not, with storage) from the safetensors in
-    `directory`.
+    """Fills parameters and persistent buffers of `model` (sharded or not) from safetensors.
 
-    Raises ConfigError that lists missing names or different shapes before any weight is touched.
+    Raises ConfigError for a missing name or another shape before any weight is touched.
     """
     files = _files(Path(directory))
-    tied = set(model.all_tied_weights_keys)
-    wanted = {canonical(name): parameter for name, parameter in model.named_parameters()}
-    missing = [name for name in wanted if name not in files and name not in tied]
+    wanted = stored_tensors(model)
+    missing = [name for name in wanted if name not in files]
     if missing:
         raise ConfigError(
             f"model.pretrained={directory} lacks {len(missing)} weights of the model, "
             f"{missing[0]} the first: is it of another type?"
         )
-    _refuse_shapes(wanted, files, directory)
-    for path in sorted(set(files.values())):
-        with safe_open(path, framework="pt") as file:
-            for name in (n for n in wanted if files.get(n) == path):
-                _copy_slice(wanted[name], file.get_slice(name))
+    for act in (_refuse_shape, _copy_slice):
+        for path in sorted({files[name] for name in wanted}):
+            with safe_open(path, framework="pt") as file:
+                for name in (n for n in wanted if files[n] == path):
+                    act(name, wanted[name], file.get_slice(name))
 
 
 def _files(directory: Path) -> dict[str, Path]:
@@ -52,23 +51,16 @@ def _files(directory: Path) -> dict[str, Path]:
         return dict.fromkeys(file.keys(), single)
 
 
-def _refuse_shapes(wanted: dict[str, Any], files: dict[str, Path], directory: str) -> None:
-    for name, parameter in wanted.items():
-        if name not in files:
-            continue
-        with safe_open(files[name], framework="pt") as file:
-            found = tuple(file.get_slice(name).get_shape())
-        if found != tuple(parameter.shape):
-            raise ConfigError(
-                f"model.pretrained={directory} has {name} as {found}, the model as "
-                f"{tuple(parameter.shape)}: make model.config agree with it"
-            )
+def _refuse_shape(name: str, tensor: Tensor, stored: Any) -> None:
+    if tuple(stored.get_shape()) != tuple(tensor.shape):
+        raise ConfigError(
+            f"model.pretrained has {name} as {tuple(stored.get_shape())}, the model as "
+            f"{tuple(tensor.shape)}: make model.config agree with it"
+        )
 
 
-def _copy_slice(parameter: torch.Tensor, stored: Any) -> None:
-    shape, offset = local_slice(parameter)
-    if 0 in shape:
-        return
-    local(parameter).copy_(
-        stored[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
-    )
+def _copy_slice(_: str, tensor: Tensor, stored: Any) -> None:
+    shape, offset = local_slice(tensor)
+    if 0 not in shape:
+        part = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
+        local(tensor).copy_(stored[part])

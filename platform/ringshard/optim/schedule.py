@@ -12,7 +12,7 @@ def factor(schedule: Schedule, position: float, total: float) -> float:
     steps, as with a budget of tokens. Warm-up step i of w has (i + 1) / (w + 1): it neither wastes
     a step at zero nor reaches the peak before its end (nanoGPT, `get_lr`).
     """
-    warmup = schedule.warmup_steps
+    warmup = total / 10 if schedule.warmup_steps is None else schedule.warmup_steps
     if position < warmup:
         return (position + 1) / (warmup + 1)
     progress = min((position - warmup) / (total - warmup), 1.0) if total > warmup else 1.0

@@ -25,7 +25,7 @@ class Mesh:
     device: torch.device
     fsdp: DeviceMesh
     """(dp_shard,), or (dp_replicate, dp_shard) for HSDP: what parameters are sharded over."""
-    host: dist.ProcessGroup
+    cpu_group: dist.ProcessGroup
     """All ranks, gloo: small numbers that must not wait for the device."""
 
     @property
@@ -62,9 +62,9 @@ def build(parallelism: Parallelism, device: torch.device) -> Mesh:
     assert replicate * shard == world_size, f"{replicate} × {shard} processes, not {world_size}"
     shape = {"dp_replicate": replicate, "dp_shard": shard} if replicate > 1 else {"dp_shard": shard}
     fsdp = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
-    host = dist.new_group(backend="gloo", timeout=TIMEOUT)
-    assert host is not None
-    return Mesh(dist.get_rank(), world_size, device, fsdp, host)
+    cpu_group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    assert cpu_group is not None
+    return Mesh(dist.get_rank(), world_size, device, fsdp, cpu_group)
 
 
 def _device(hardware: Hardware) -> torch.device:

@@ -35,8 +35,12 @@ class Run:
 
     @cached_property
     def created(self) -> float:
-        """When it was started first [s since 1970]."""
-        return float(json.loads((self.dir.path / "run.json").read_text("utf-8"))["created"])
+        """When it was started first [s since 1970]; raises ConfigError where nothing says so."""
+        file = self.dir.path / "run.json"
+        try:
+            return float(json.loads(file.read_text("utf-8"))["created"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{file} is damaged: move the run elsewhere") from error
 
     @cached_property
     def state(self) -> str:
@@ -47,20 +51,41 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, object]:
-        """Every value of the newest attempt's job by its dotted key."""
-        job = (self.dir.attempt(self.attempt) / "job.yaml").read_text(encoding="utf-8")
-        return dict(_leaves(yaml.safe_load(job), ""))
+        """Every value of the newest attempt's job by its dotted key.
 
-    @cached_property
+        Raises ConfigError where there is no such job: the launcher died before it was frozen.
+        """
+        file = self.dir.attempt(self.attempt) / "job.yaml"
+        try:
+            return dict(_leaves(yaml.safe_load(file.read_text(encoding="utf-8")), ""))
+        except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+            raise ConfigError(f"{self.dir.path} has no job that can be read ({file})") from error
+
+    @property
     def curves(self) -> dict[str, Curve]:
         """Every metric, over all attempts; a step trained twice counts once."""
+        return self._recorded[0]
+
+    @property
+    def lost(self) -> int:
+        """Lines of the record that the disk refused, or that have a wrong checksum."""
+        return self._recorded[1]
+
+    @cached_property
+    def _recorded(self) -> tuple[dict[str, Curve], int]:
         curves: dict[str, Curve] = {}
+        lost = 0
         for spool in spools(self.dir.path):
+            dropped = 0
             for record, _ in read_spool(spool.path):
-                if record is not None:
-                    for key, value in spool.fresh(record).items():
-                        curves.setdefault(key, []).append((record.step, value))
-        return curves
+                if record is None:
+                    lost += 1
+                    continue
+                dropped = record.dropped
+                for key, value in spool.fresh(record).items():
+                    curves.setdefault(key, []).append((record.step, value))
+            lost += dropped
+        return curves, lost
 
     def last(self, metric: str) -> float | None:
         """The newest value of a metric."""

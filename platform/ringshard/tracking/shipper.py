@@ -1,12 +1,13 @@
 """Brings a run's spools to MLflow, exactly once, beside the training and never in its way.
 
-`python -m ringshard.tracking.shipper RUN_DIR ATTEMPT` follows an attempt until its exit.json is
-there and all has arrived. It may be killed at any time: a row that is sent again is identical, so
-MLflow keeps one, and what has been acknowledged stands in `track/shipped.json`. What is left
-behind is sent by `ringshard track sync`.
+`python -m ringshard.tracking.shipper RUN_DIR ATTEMPT` follows an attempt until it is over and all
+has arrived, also where its agent was killed. It may itself be killed at any time: a row that is
+sent again is identical, so MLflow keeps one, and what has been acknowledged stands in
+`track/shipped.json`. What is left behind is sent by `ringshard track sync`.
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -14,11 +15,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
+from ringshard.launch.rundir import RunDir
 from ringshard.tracking import names
 from ringshard.tracking.batches import batches
 from ringshard.tracking.ledger import Ledger
@@ -31,13 +34,22 @@ _POLL_S = 2.0
 _LONGEST_WAIT_S = 60.0
 _STATUS = {"done": "FINISHED", "killed": "KILLED", "failed": "FAILED"}
 """exit.json's outcome -> status in MLflow."""
+_RUNNING = "RUNNING"
+
+
+class Shipped(NamedTuple):
+    """What MLflow knows of a run, once all that is there has arrived."""
+
+    status: str
+    lost: int
+    """Lines that can never arrive."""
 
 
 class Shipper:
     """One run directory on its way to one MLflow experiment."""
 
     def __init__(self, run_dir: Path, attempt: int, uri: str, experiment: str) -> None:
-        """`attempt` is the newest one: its exit.json decides the status."""
+        """`attempt` is the newest one: it decides the status."""
         self._run_dir, self._attempt = run_dir, attempt
         self._target = (uri, experiment)
         self._noted = run_dir / "track" / "shipped.json"
@@ -53,29 +65,47 @@ class Shipper:
     def _folder(self, attempt: int) -> Path:
         return self._run_dir / "attempts" / str(attempt)
 
-    def ship(self) -> bool:
-        """Send all that is there; True if the attempt is over and MLflow knows it.
+    def status(self) -> str:
+        """The attempt's state, in MLflow's words, as the run directory tells it.
+
+        Without exit.json it is at work as long as its agent holds the run; else it was killed.
+        """
+        run = RunDir(self._run_dir)
+        held = run.is_running()  # asked first: exit.json is written before the run is let go
+        if self.exit_file.exists():
+            outcome = json.loads(self.exit_file.read_text(encoding="utf-8"))["outcome"]
+            return _STATUS[outcome]
+        return _RUNNING if held and run.last_attempt() == self._attempt else "KILLED"
+
+    def ship(self) -> Shipped:
+        """Send all that is there, and how the attempt ended if it is over.
 
         Raises what the MLflow client raises; what was acknowledged before that is not sent again.
         """
-        is_over = self.exit_file.exists()  # asked first: no point is written after it
-        remote = self._open()
+        status = self.status()  # asked first: no point is written after exit.json
+        remote = self._open(status)
         for attempt in range(1, self._attempt + 1):
             self._describe(remote, attempt)
         for spool in self._history():
             self._drain(remote, spool)
-        if is_over and self._ledger.ended < self._attempt:
-            outcome = json.loads(self.exit_file.read_text(encoding="utf-8"))["outcome"]
-            remote.end(_STATUS[outcome], self.exit_file)
+        if status != _RUNNING and self._ledger.ended < self._attempt:
+            remote.end(status, self._last_sign())
             self._note(replace(self._ledger, ended=self._attempt))
-        return is_over
+        return Shipped(status, self._ledger.lost)
 
-    def _open(self) -> RemoteRun:
+    def _last_sign(self) -> Path:
+        """The file that was written last by an attempt that is over."""
+        if self.exit_file.exists():
+            return self.exit_file
+        files = [*self._folder(self._attempt).iterdir(), *(s.path for s in self._history())]
+        return max(files, key=lambda file: file.stat().st_mtime)
+
+    def _open(self, status: str) -> RemoteRun:
         if self._remote is None:
             remote = RemoteRun(*self._target, self._run_dir, self._ledger.run_id)
             if remote.run_id != self._ledger.run_id:
                 self._note(Ledger(self._ledger.target, remote.run_id))
-            if self._ledger.ended < self._attempt:
+            if status == _RUNNING:
                 remote.reopen()
             self._remote = remote
         return self._remote
@@ -85,7 +115,8 @@ class Shipper:
         if attempt in self._ledger.described or not files[0].exists():
             return
         overrides = files[1].read_text(encoding="utf-8").splitlines()
-        remote.describe(attempt, names.parameters(read_job(files[0]), overrides), files)
+        job = RunDir(self._run_dir).job(attempt)
+        remote.describe(attempt, names.parameters(job, overrides), files)
         self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
 
     def _history(self) -> list[SpoolFile]:
@@ -107,24 +138,35 @@ class Shipper:
         ledger.write(self._noted)
 
 
-def follow(shipper: Shipper) -> None:
-    """Ship until the attempt is over, however long the server is away; leave if the parent dies."""
-    parent, failures = os.getppid(), 0
-    while True:
-        is_over = shipper.exit_file.exists()
+def follow(shipper: Shipper, patience_s: float) -> bool:
+    """Ship until the attempt is over, however long the server is away; True if all has arrived.
+
+    From its end on, it is tried for `patience_s` [s] more.
+    """
+    failures, until = 0, math.inf
+    while time.monotonic() < until:
+        is_over = shipper.status() != _RUNNING
+        until = min(until, time.monotonic() + patience_s) if is_over else until
         try:
-            if shipper.ship():
-                return
+            if shipper.ship().status != _RUNNING:
+                _ship_late_points(shipper)
+                return True
             failures = 0
         except ConfigError:
             raise
         except Exception as error:  # whatever it is, training goes on and the spool keeps all
             failures += 1
             _report(error, failures)
-        if os.getppid() != parent:
-            return
         if _pause(_wait_s(failures), shipper.exit_file if not is_over else None):
             failures = 0
+    return False
+
+
+def _ship_late_points(shipper: Shipper) -> None:
+    """Where the agent was killed, its ranks are so a moment later."""
+    if not shipper.exit_file.exists():
+        time.sleep(_POLL_S)
+        shipper.ship()
 
 
 def _wait_s(failures: int) -> float:
@@ -147,8 +189,8 @@ def _report(error: Exception, failures: int) -> None:
     print(f"tracking: attempt {failures} to reach MLflow failed: {reason}", file=sys.stderr)
 
 
-def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> bool:
-    """Ship once; True if the newest attempt is over. ConfigError where it can't be done now."""
+def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:
+    """Ship once; raises ConfigError where it can't be done now."""
     try:
         with _lock(run_dir, timeout_s=0):
             return Shipper(run_dir, attempt, uri, experiment).ship()
@@ -178,11 +220,11 @@ def main() -> int:
     tracking = read_job(run_dir / "attempts" / str(attempt) / "job.yaml").tracking
     try:
         with _lock(run_dir, timeout_s=-1):
-            follow(Shipper(run_dir, attempt, tracking.uri, tracking.experiment))
+            shipper = Shipper(run_dir, attempt, tracking.uri, tracking.experiment)
+            return 0 if follow(shipper, tracking.flush_timeout_s) else 1
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

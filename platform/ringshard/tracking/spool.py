@@ -7,6 +7,7 @@ A line is `{"time": s, "step": n, "metrics": {…}, "crc": "…"}`: CRC-32 of al
 import json
 import os
 import re
+import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,27 +34,31 @@ class Record:
 class Spool:
     """Appends metrics to `run_dir/track/spool-<attempt>.<restart>-<writer>.jsonl`; never raises.
 
-    What the disk refuses is dropped and counted in `dropped`; the next line that fits says so.
+    What the disk refuses is dropped and counted in `dropped`; the next line that fits says so, at
+    the latest the one that `close` adds for it.
     """
 
     def __init__(
         self, run_dir: Path, attempt: int, writer: str = "rank0", restart: int = 0
     ) -> None:
         self.dropped = 0
+        self._told = self._step = 0  # dropped lines that the file knows of; newest step
         self._unfinished = False
         self._file: int | None = None
-        path = run_dir / "track" / f"spool-{attempt}.{restart}-{writer}.jsonl"
+        self.path = run_dir / "track" / f"spool-{attempt}.{restart}-{writer}.jsonl"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self._unfinished = os.fstat(self._file).st_size > 0  # an earlier process may have died
         except OSError:
             pass  # every line is then counted as dropped
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a step in one write."""
+        self._step = step
         try:
             self._write(_seal(step, metrics, self.dropped))
+            self._told = self.dropped
         except (OSError, TypeError, ValueError):
             self.dropped += 1
 
@@ -68,7 +73,17 @@ class Spool:
             raise OSError("the disk took a part of the line")
 
     def close(self) -> None:
-        """Close the file; later calls of `log` only count."""
+        """Close the file; later calls of `log` only count.
+
+        Dropped lines that the disk won't even hear of are told on stderr.
+        """
+        if self.dropped > self._told:
+            with suppress(OSError):
+                self._write(_seal(self._step, {}, self.dropped))
+                self._told = self.dropped
+        if self.dropped > self._told:
+            with suppress(OSError):
+                print(f"{self.path}: {self.dropped} lines were lost", file=sys.stderr, flush=True)
         if self._file is not None:
             with suppress(OSError):
                 os.close(self._file)

@@ -1,6 +1,5 @@
 """A rank's own files in its attempt's folder: its log, its error, the result."""
 
-import json
 import os
 import sys
 import time
@@ -8,6 +7,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ringshard.files import write_json
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Attempt:
         """Leaves the traceback for the agent, which shows the first failing rank's."""
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
-        self._write(
-            f"error-rank-{self.rank}.json",
+        write_json(
+            self.folder / f"error-rank-{self.rank}.json",
             {
                 "time": time.time(),
                 "rank": self.rank,
@@ -52,9 +53,4 @@ class Attempt:
 
     def record_result(self, result: dict[str, Any]) -> None:
         """Leaves what the run came to (rank 0)."""
-        self._write("result.json", result)
-
-    def _write(self, name: str, content: dict[str, Any]) -> None:
-        part = self.folder / f".{name}.part"
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        part.replace(self.folder / name)
+        write_json(self.folder / "result.json", result)

@@ -46,8 +46,9 @@ class Console:
             self._task = self._bar.add_task("", total=self._total, completed=self._first, facts="")
             self._bar.start()
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of a training step."""
+    def step(self, step: int, metrics: Mapping[str, float], total: int | None = None) -> None:
+        """Show the metrics of a training step; `total` is a better guess of the run's steps."""
+        self._total = total or self._total
         left = f"{_clock(self._seconds_left(step))} left"
         line = f"{self._position(step)}  {_join(_STEP, metrics)}  {left}"
         if self._bar is None or self._task is None:
@@ -55,7 +56,9 @@ class Console:
         else:
             self._write_log(line)
             facts = f"{_join(_BAR, metrics)}  {left}"
-            self._bar.update(self._task, completed=step, facts=facts, refresh=True)
+            self._bar.update(
+                self._task, completed=step, total=self._total, facts=facts, refresh=True
+            )
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of an evaluation."""

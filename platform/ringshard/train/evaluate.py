@@ -11,7 +11,7 @@ from torch import nn
 from ringshard.data.dataset import Dataset, Rows
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.batches import batch_of
-from ringshard.train.step import Corpora
+from ringshard.train.step import CorpusLosses
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def evaluate(
     one gathers weights: those that run out of rows read one again and learn nothing of it.
     """
     total = min(sequences, dataset.rows) if sequences else dataset.rows
-    sums = Corpora.zeros(len(dataset.corpora), mesh.device)
+    sums = CorpusLosses.zeros(len(dataset.corpora), mesh.device)
     training = model.training
     model.eval()
     each = -(-total // mesh.dp_size)
@@ -72,7 +72,7 @@ def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
     )
 
 
-def _result(sums: Corpora, names: list[str]) -> Evaluation:
+def _result(sums: CorpusLosses, names: list[str]) -> Evaluation:
     numbers = torch.stack([sums.losses, sums.counts]).to("cpu", torch.float64)
     dist.all_reduce(numbers)
     losses, counts = numbers.tolist()

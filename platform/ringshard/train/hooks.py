@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ringshard import checkpoint
+from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
 from ringshard.train.evaluate import Evaluation, evaluate
 
@@ -59,24 +60,25 @@ class Evaluate:
 class Save:
     """A checkpoint every `every` steps, and at the end if asked."""
 
-    def __init__(self, root: Path, every: int, at_end: bool, keep: int) -> None:
-        self.root, self.every, self.at_end, self.keep = root, every, at_end, keep
+    def __init__(self, root: Path, config: Checkpoint) -> None:
+        self.root, self.config = root, config
 
     def after_step(self, trainer: "Trainer", last: bool) -> None:
         """See Hook."""
-        if due(trainer.state.step, self.every, last and self.at_end):
+        if due(trainer.state.step, self.config.every, last and self.config.at_end):
             self.save(trainer)
 
-    def save(self, trainer: "Trainer") -> Path:
-        """Saves now; on a step that is saved already, nothing happens."""
-        return checkpoint.save(
-            self.root,
-            trainer.state,
-            trainer.model,
-            trainer.optimizer,
-            trainer.mesh.host,
-            keep=self.keep,
-        )
+    def save(self, trainer: "Trainer") -> None:
+        """Saves now, unless nothing is ever to be saved; a saved step is left as it is.
+
+        The metrics go first: a run that resumes here would never come by their steps again.
+        """
+        if self.config.every == 0 and not self.config.at_end:
+            return
+        trainer.report()
+        state, model, optimizer = trainer.state, trainer.model, trainer.optimizer
+        group, keep = trainer.mesh.cpu_group, self.config.keep
+        checkpoint.save(self.root, state, model, optimizer, group, keep=keep)
 
 
 class CollectGarbage:

@@ -1,6 +1,8 @@
 """A rank as a process of its own: its log, its error file, its exit code."""
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from ringshard.train.attempt import Attempt
 
 def run_rank(main: Callable[[Path, int], None]) -> NoReturn:
     """Calls `main(run_dir, attempt)` with what the command line names, and ends the process."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a rank ends with its torchrun
     run_dir, number = Path(sys.argv[1]), int(sys.argv[2])
     attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
     attempt.redirect()

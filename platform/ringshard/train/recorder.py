@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ringshard.train.step import Corpora
+from ringshard.train.step import CorpusLosses
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Peak:
 
 @dataclass
 class Recorder:
-    """Collects steps until `flush` turns them into metrics, the same numbers on every rank."""
+    """Collects steps until `flush` makes metrics of them; times and memory are this rank's own."""
 
     peak: Peak
     device: torch.device
@@ -43,7 +43,7 @@ class Recorder:
     """Tokens and seconds of each interval so far."""
 
     def __post_init__(self) -> None:
-        self.corpora = Corpora.zeros(len(self.corpora_names), self.device)
+        self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
 
     def add(self, facts: dict[str, float], loss: Tensor, grad_norm: Tensor) -> None:
         """One step: what the host knows, this rank's part of the loss, and the global gradient
@@ -55,7 +55,9 @@ class Recorder:
     def flush(self) -> list[dict[str, float]]:
         """The metrics of each step since the last flush; those of the interval are with the last
         one."""
+        started = time.perf_counter()
         losses, norms, corpora = self._reduce()
+        self.seconds += time.perf_counter() - started  # on a GPU the steps are done only now
         for facts, loss, norm in zip(self.steps, losses, norms, strict=True):
             facts.update({"train/loss": loss, "train/grad_norm": norm})
         tokens = sum(facts["train/targets"] for facts in self.steps)
@@ -63,7 +65,7 @@ class Recorder:
         self.intervals.append((tokens, self.seconds))
         flushed, self.steps, self.losses, self.norms = self.steps, [], [], []
         self.seconds = self.data_wait_s = 0.0
-        self.corpora = Corpora.zeros(len(self.corpora_names), self.device)
+        self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
         return flushed
 
     def _reduce(self) -> tuple[list[float], list[float], dict[str, float]]:

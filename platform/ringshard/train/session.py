@@ -8,7 +8,9 @@ import torch
 import torch.distributed as dist
 
 from ringshard import checkpoint, registry
+from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.precision import Dtype
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import Assembly, assemble
@@ -21,7 +23,7 @@ def train(job: Job, attempt: Attempt, stop: Callable[[], bool]) -> None:
     started = time.time()
     mesh = meshes.start(job.hardware, job.parallelism)
     train_on(mesh, job, attempt, stop, started)
-    dist.barrier(mesh.host)
+    dist.barrier(mesh.cpu_group)
     dist.destroy_process_group()
 
 
@@ -35,6 +37,8 @@ def train_on(
     trainer = assembly.trainer
     if trainer.console:
         trainer.console.start(f"Training in {attempt.run_dir}", _facts(job, assembly))
+        for reason in _topology_matters(job, assembly.description):
+            trainer.console.note(f"{reason}: on another topology the curve would be another one\n")
     finished = trainer.run()
     if not finished:
         assembly.save.save(trainer)
@@ -58,6 +62,13 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         f"(dp_replicate {parallelism.dp_replicate})",
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
+
+
+def _topology_matters(job: Job, description: Description) -> list[str]:
+    """Why the curve is not a function of the config alone; empty where it is."""
+    dtypes = {"compute": job.precision.compute, "reduce": job.precision.reduce}
+    short = [f"precision.{k}={d.name}" for k, d in dtypes.items() if d is not Dtype.fp32]
+    return short + [f"model.config.{name}={p}" for name, p in description.dropouts.items()]
 
 
 def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any]:

@@ -14,18 +14,19 @@ from ringshard.train.batches import Batch
 
 
 @dataclass(frozen=True)
-class Corpora:
+class CorpusLosses:
     """Running sums over corpora on the device."""
 
     losses: Tensor
-    """(corpora,) fp32: sum of token losses [nats]."""
+    """(corpora,) fp64: sum of token losses [nats]."""
     counts: Tensor
-    """(corpora,) fp32: learned tokens."""
+    """(corpora,) fp64: learned tokens, which fp32 could not count beyond 2^24."""
 
     @classmethod
-    def zeros(cls, corpora: int, device: torch.device) -> "Corpora":
+    def zeros(cls, corpora: int, device: torch.device) -> "CorpusLosses":
         """Sums of nothing."""
-        return cls(torch.zeros(corpora, device=device), torch.zeros(corpora, device=device))
+        losses, counts = torch.zeros(2, corpora, dtype=torch.float64, device=device)
+        return cls(losses, counts)
 
     def add(self, batch: Batch, token_losses: Tensor) -> None:
         """Adds a batch's token losses (B·S,) to the corpora of its rows."""
@@ -41,7 +42,7 @@ def forward_backward(
     micro_batch: int,
     targets: int,
     device: torch.device,
-    corpora: Corpora | None = None,
+    corpora: CorpusLosses | None = None,
 ) -> Tensor:
     """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no
     gradient).

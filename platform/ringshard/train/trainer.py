@@ -8,7 +8,9 @@ import torch
 from transformers import PreTrainedModel
 
 from ringshard.checkpoint import TrainState
+from ringshard.config.length import Length
 from ringshard.config.schema.job import Job
+from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
 from ringshard.parallel.mesh import Mesh
 from ringshard.tracking.spool import Spool
@@ -17,7 +19,6 @@ from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
 from ringshard.train.evaluate import Evaluation
 from ringshard.train.hooks import Hook
-from ringshard.train.length import Length
 from ringshard.train.recorder import Recorder
 from ringshard.train.step import clip_gradients, forward_backward, update
 
@@ -49,12 +50,11 @@ class Trainer:
         self.model.train()
         upcoming = self._announce()
         while not self.length.over(self.state.step, self.state.tokens_seen):
+            started, waited = time.perf_counter(), self.batches.wait_s
             batch, agreed = upcoming.batch, upcoming.wait()
             if agreed.stop:
-                if self.recorder.steps:
-                    self.report()
+                self.report()
                 return False
-            started, waited = time.perf_counter(), self.batches.wait_s
             upcoming = self._announce()
             self._step(batch, agreed)
             self.recorder.seconds += time.perf_counter() - started
@@ -68,7 +68,9 @@ class Trainer:
     def _announce(self) -> Agreement:
         """Starts the exchange about the next step while the present one computes."""
         batch = self.batches.next()
-        return Agreement(batch, self.stop_requested(), self.length.global_batch, self.mesh.host)
+        return Agreement(
+            batch, self.stop_requested(), self.length.global_batch, self.mesh.cpu_group
+        )
 
     def _step(self, batch: Batch, agreed: Agreed) -> None:
         state, train = self.state, self.job.train
@@ -76,6 +78,8 @@ class Trainer:
         targets = agreed.targets
         if budget is not None and targets > budget:
             batch, targets = mask_surplus(batch, agreed.counts, budget), budget
+        # Dropout is drawn anew from (seed, step, rank) each step: no generator need be saved.
+        torch.manual_seed(hashed_seed(train.seed, state.step, self.mesh.rank))
         lr = self.lr()
         loss = forward_backward(
             self.model,
@@ -100,14 +104,17 @@ class Trainer:
         return self.job.optimizer.lr * factor
 
     def report(self) -> None:
-        """Brings the metrics of the steps since the last report to the spool and the console."""
+        """Brings the metrics of the steps since the last report, if any, to spool and console."""
+        if not self.recorder.steps:
+            return
         steps = self.recorder.flush()
         first = self.state.step - len(steps) + 1
         for step, metrics in enumerate(steps, first):
             self._spool(step, metrics)
         self.last_loss = steps[-1]["train/loss"]
         if self.console:
-            self.console.step(self.state.step, steps[-1])
+            total = self.length.expected_steps(self.state.step, self.state.tokens_seen)
+            self.console.step(self.state.step, steps[-1], total)
 
     def log_evaluation(self, evaluation: Evaluation) -> None:
         """Brings an evaluation to the spool and the console."""

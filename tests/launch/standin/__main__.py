@@ -1,7 +1,7 @@
 """Stands in for the trainer in tests of the agent: the rank protocol without torch.
 
 STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), raise:RANK,
-sigkill:RANK, user_error:RANK.
+sigkill:RANK, user_error:RANK, ask:RANK (reads a line from stdin).
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def main(run_dir: Path, number: int) -> None:
     (attempt / f"seen-{rank}.json").write_text(json.dumps({"pid": os.getpid(), **environment}))
     if who == str(rank):
         act(what)
-    while what == "deaf" or (what != "finish" and not told):
+    while what == "deaf" or (what not in ("finish", "ask") and not told):
         time.sleep(0.02)
     if rank == 0:
         outcome = "stopped" if told else "finished"
@@ -43,6 +43,8 @@ def main(run_dir: Path, number: int) -> None:
 def act(what: str) -> None:
     if what == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "ask":
+        print(f"you said {input()}", flush=True)
     if what == "raise":
         raise RuntimeError("the lamp went out")
     if what == "user_error":

@@ -13,11 +13,9 @@ class Part(Enum):
 
 
 @dataclass
-class Evaluation:
+class Measurement:
     """Loss and perplexity on a split, and sampled text."""
 
-    checkpoint: str | None = None
-    """Checkpoint folder whose weights are evaluated; null: those of model.pretrained."""
     split: Part = Part.validation
     """train or validation."""
     sequences: int = 0
@@ -32,3 +30,11 @@ class Evaluation:
     """Divisor of the logits when sampling; 0: always the likeliest token."""
     seed: int = 1
     """Seed of the sampling."""
+
+
+@dataclass
+class Evaluation(Measurement):
+    """What the ranks read beside the job."""
+
+    checkpoint: str | None = None
+    """Checkpoint folder whose weights are evaluated; null: those of model.pretrained."""

@@ -50,15 +50,9 @@ class Hardware:
     """Processes on each node [one per device]."""
     threads_per_process: int = 1
     """CPU threads of each process [threads]."""
-    device_memory_gib: float | None = None
-    """Memory of one device [GiB]; null: unknown."""
-    peak_tflops: float | None = None
-    """Dense peak of one device in the compute precision [TFLOP/s]; null: measured at the start by
-    a matrix product."""
-    intra_node_gb_per_s: float | None = None
-    """Bandwidth between two devices of a node, one direction [GB/s]."""
-    inter_node_gb_per_s: float | None = None
-    """Bandwidth between two nodes per device, one direction [GB/s]."""
+    peak_tflops: dict[str, float] = field(default_factory=dict)
+    """Dense peak of one device by format, {fp32: …, bf16: …} [TFLOP/s]; one that is not given is
+    measured at the start by a matrix product."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of the processes."""
     slurm: Slurm = field(default_factory=Slurm)

@@ -9,8 +9,9 @@ class Schedule:
 
     name: str = "???"
     """Which schedule: constant, linear, cosine or wsd."""
-    warmup_steps: int = 0
-    """Length of the linear warm-up [steps]; step i has (i + 1) / (warmup_steps + 1) of the peak."""
+    warmup_steps: int | None = None
+    """Length w of the linear warm-up, in which step i has (i + 1) / (w + 1) of the peak [steps];
+    null: a tenth of the run."""
 
 
 @dataclass

@@ -7,15 +7,16 @@ import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from ringshard import checkpoint, registry
-from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.schema.evaluation import Evaluation, Part
 from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
-from ringshard.train.assemble import model_on
+from ringshard.train.assemble import datasets
 from ringshard.train.attempt import Attempt
 from ringshard.train.evaluate import evaluate
 from ringshard.train.evaluation.sample import sample
+from ringshard.train.network import check_model, model_on
 
 
 def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
@@ -23,16 +24,18 @@ def run(job: Job, options: Evaluation, attempt: Attempt) -> None:
     registry.import_user_modules(job.user)
     mesh = meshes.start(job.hardware, job.parallelism)
     run_on(mesh, job, options, attempt)
-    dist.barrier(mesh.host)
+    dist.barrier(mesh.cpu_group)
     dist.destroy_process_group()
 
 
 def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
     """Evaluates; rank 0 records loss, perplexity and samples as the attempt's result."""
-    dataset = Dataset(Path(str(job.data.prepared)), options.split.name, job.train.seed)
-    model = model_on(mesh, job, dataset.vocab_size)
+    training, validation = datasets(job)
+    dataset = training if options.split is Part.train else validation
+    model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
     if options.checkpoint:
-        checkpoint.load(Path(options.checkpoint), model, None, mesh.host)
+        checkpoint.load(Path(options.checkpoint), model, None, mesh.cpu_group)
+    check_model(model, mesh)
     found = evaluate(model, dataset, mesh, options.sequences, options.micro_batch)
     samples = _samples(model, dataset, options)
     if mesh.is_first:
@@ -43,10 +46,11 @@ def run_on(mesh: Mesh, job: Job, options: Evaluation, attempt: Attempt) -> None:
 
 
 def _samples(model: PreTrainedModel, dataset: Dataset, options: Evaluation) -> list[dict[str, str]]:
-    """The continuation of each prompt; all ranks draw the same one."""
+    """The continuation of each prompt, a different draw for equal ones, the same on all ranks."""
     texts = []
-    for prompt in options.prompts:
+    for number, prompt in enumerate(options.prompts):
         ids = dataset.encode(prompt) or [dataset.end or 0]
-        drawn = sample(model, ids, options.sample_tokens, options.temperature, options.seed)
+        seed = options.seed + number
+        drawn = sample(model, ids, options.sample_tokens, options.temperature, seed)
         texts.append({"prompt": prompt, "text": dataset.decode(drawn)})
     return texts

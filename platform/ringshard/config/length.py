@@ -31,6 +31,12 @@ class Length:
         """Steps of the run when every token is learned."""
         return self.steps or -(-(self.tokens or 0) // self.tokens_per_step)
 
+    def expected_steps(self, step: int, tokens_seen: int) -> int:
+        """Steps of the run, judged by its first `step` steps (masked tokens make it longer)."""
+        if self.tokens is None or tokens_seen == 0:
+            return self.nominal_steps
+        return -(-step * self.tokens // tokens_seen)
+
     def position(self, step: int, tokens_seen: int) -> float:
         """Where the schedule stands before step `step` [steps]; by tokens for a run that ends by
         tokens."""

@@ -1,0 +1,129 @@
+"""From a job that was frozen, or a folder with a model, to the job that evaluates it; all pure."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from ringshard.config.leaves import named, under
+from ringshard.config.schema.data import Data, Tokenizer, TokenizerKind
+from ringshard.config.schema.evaluate import EvaluateJob
+from ringshard.config.schema.evaluation import Evaluation, Measurement
+from ringshard.config.schema.job import Job, Output, User
+from ringshard.config.schema.launcher import Launcher
+from ringshard.config.schema.model import Model
+from ringshard.config.schema.optimizer import AdamW
+from ringshard.config.schema.schedule import Constant
+from ringshard.config.schema.tracking import Backend, Tracking
+from ringshard.config.schema.train import Train
+from ringshard.errors import ConfigError
+
+
+def of_folder(folder: Path) -> Job:
+    """The job that a run of the model in a folder would have had; it has no data of its own."""
+    tokenizer = Tokenizer(kind=TokenizerKind.directory, path=str(folder))
+    return Job(
+        model=Model(pretrained=str(folder)),
+        data=Data(tokenizer=tokenizer, cache="${output.root}/data"),
+        output=Output(root="outputs", name=folder.name),
+        user=User(path="."),
+    )
+
+
+def beneath(source: Job, overrides: list[str]) -> EvaluateJob:
+    """What holds where the overrides name nothing: the values of `source`.
+
+    An option of a group brings its own, so the group starts from its defaults; but another corpus
+    is read as the run reads its own: tokenizer, row length and split stay.
+    """
+    keys = {named(override) for override in overrides}
+    base = EvaluateJob(
+        hardware=source.hardware,
+        parallelism=replace(source.parallelism, dp_shard=-1),
+        precision=source.precision,
+        data=_unprepared(source.data),
+        output=source.output,
+        user=source.user,
+    )
+    for group in keys & {"hardware", "parallelism", "precision"}:
+        setattr(base, group, type(getattr(base, group))())
+    if "data" in keys:
+        base.data = replace(base.data, corpora={}, path=None)
+    if any(under(key, ("data.tokenizer",)) for key in keys):
+        _refuse_tokenizer(source, keys)
+        base.data.tokenizer = Tokenizer()
+    return base
+
+
+def _refuse_tokenizer(source: Job, keys: set[str]) -> None:
+    if source.data.prepared is not None:
+        key = min(key for key in keys if under(key, ("data.tokenizer",)))
+        raise ConfigError(
+            f"{key}: a run is evaluated through its own tokenizer, another one would give its model"
+            " ids that mean something else; leave it out"
+        )
+
+
+def job_of(config: EvaluateJob, source: Job) -> Job:
+    """What the ranks read; of what concerns training it holds nothing but the order of the data."""
+    world, micro_batch = config.hardware.world_size, config.micro_batch
+    return Job(
+        hardware=config.hardware,
+        parallelism=config.parallelism,
+        model=source.model,
+        data=_data(config.data, source.data),
+        optimizer=AdamW(),
+        schedule=Constant(),
+        precision=config.precision,
+        train=Train(
+            seed=source.train.seed,
+            steps=1,
+            global_batch=world * micro_batch,
+            micro_batch=micro_batch,
+        ),
+        tracking=Tracking(backend=Backend.none, uri=""),
+        launcher=Launcher(stop_timeout_s=0),  # nothing is lost
+        debug=config.debug,
+        output=config.output,
+        user=config.user,
+    )
+
+
+def _data(asked: Data, frozen: Data) -> Data:
+    """The run's own data as prepared, or others through its tokenizer: a vocabulary that was
+    learned is never learned anew."""
+    if frozen.prepared is None:
+        return asked
+    asked = replace(asked, tokenizer=frozen.tokenizer)
+    if asked == _unprepared(frozen):
+        return replace(frozen)
+    if frozen.tokenizer.kind in (TokenizerKind.bpe, TokenizerKind.characters):
+        learned = Tokenizer(kind=TokenizerKind.directory, path=frozen.prepared)
+        return replace(asked, tokenizer=learned)
+    return asked
+
+
+def _unprepared(data: Data) -> Data:
+    return replace(data, prepared=None, digest=None)
+
+
+def options_of(config: EvaluateJob, checkpoint: Path | None) -> Evaluation:
+    """What the ranks read beside the job."""
+    given = {field.name: getattr(config, field.name) for field in fields(Measurement)}
+    return Evaluation(**given, checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def check_options(config: EvaluateJob) -> None:
+    """Raises ConfigError for the first option that does not fit or would have no effect."""
+    least = {"sequences": 0, "micro_batch": 1, "sample_tokens": 1, "temperature": 0, "seed": 0}
+    for key, value in least.items():
+        given = getattr(config, key)
+        if not value <= given < float("inf"):
+            raise ConfigError(f"{key}={given} must be at least {value}")
+    for key in ("sample_tokens", "temperature", "seed"):
+        given = getattr(config, key)
+        if not config.prompts and given != getattr(Measurement, key):
+            raise ConfigError(f"{key}={given} would have no effect: give prompts=[TEXT] as well")
+    if config.of.model and config.of.checkpoint:
+        raise ConfigError(
+            f"checkpoint={config.of.checkpoint} would have no effect: the weights are those of"
+            f" model={config.of.model}"
+        )

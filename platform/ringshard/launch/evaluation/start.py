@@ -1,0 +1,121 @@
+"""Runs evaluations one after another; all are checked before anything is written."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringshard.config.checks import check
+from ringshard.config.complete import complete
+from ringshard.config.compose import Command, Member
+from ringshard.config.evaluate import check_options, job_of, options_of
+from ringshard.config.schema.debug import DebugMode
+from ringshard.config.schema.evaluate import EvaluateJob
+from ringshard.config.schema.evaluation import Evaluation
+from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
+from ringshard.launch.agent import Ended, explain, run_attempt
+from ringshard.launch.environment import clean
+from ringshard.launch.evaluation import show
+from ringshard.launch.evaluation.source import checkpoint, source
+from ringshard.launch.freeze import write_attempt, write_yaml
+from ringshard.launch.identity import stamped
+from ringshard.launch.prepare import prepare_all
+from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.start import refuse_machine
+
+MODULE = "ringshard.train.evaluation"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An evaluation and its place on disk."""
+
+    job: Job
+    options: Evaluation
+    overrides: list[str]
+    dir: RunDir
+
+
+def start(_: Command, members: list[Member[EvaluateJob]]) -> int:
+    """jobs/evaluate.py: evaluates each member, prints the results, returns the exit code."""
+    todo = [_plan(member) for member in members]
+    _prepare([planned.job for planned in todo])
+    for planned in todo:
+        _refuse_prompts(planned)
+    done = list(_run_each(todo))
+    if len(todo) > 1:
+        show.table([(planned.overrides, planned.dir) for planned in todo[: len(done)]])
+    return max(ended.code for ended in done)
+
+
+def _plan(member: Member[EvaluateJob]) -> Planned:
+    """All that can be told without reading data; raises ConfigError."""
+    config = member.config
+    check_options(config)
+    options = options_of(config, checkpoint(config.of))
+    job = job_of(config, source(config.of))
+    complete(job, Path.cwd())
+    check(job)
+    refuse_machine(job)
+    root = Path(job.output.root) / ("debug" if job.debug.mode is not DebugMode.off else "")
+    folder = root / "evaluations" / stamped(job.output.name)
+    return Planned(job, options, member.overrides, RunDir(folder))
+
+
+def _prepare(jobs: list[Job]) -> None:
+    """Data that lie ready are taken as they are, even where their corpus is gone."""
+    gone = [job for job in jobs if not _is_prepared(job)]
+    frozen = [job.data.digest for job in gone]
+    prepare_all(gone)
+    for job, digest in zip(gone, frozen, strict=True):
+        if digest not in (None, job.data.digest):
+            raise ConfigError(
+                "the corpora of this run have changed, and the data it was trained on are gone: "
+                "name data=… to evaluate it on others"
+            )
+
+
+def _is_prepared(job: Job) -> bool:
+    folder = job.data.prepared
+    return folder is not None and (Path(folder) / "metadata.json").is_file()
+
+
+def _refuse_prompts(planned: Planned) -> None:
+    """Raises ConfigError for a prompt that the tokenizer can't encode."""
+    if not planned.options.prompts:
+        return
+    answer = subprocess.run(
+        [sys.executable, "-m", "ringshard.data.encode", str(planned.job.data.prepared)],
+        input=json.dumps(planned.options.prompts),
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**clean(os.environ), "PYTHONSAFEPATH": "1"},
+    )
+    if answer.returncode:
+        raise ConfigError(answer.stderr.strip().splitlines()[-1])
+
+
+def _run_each(todo: list[Planned]) -> Iterator[Ended]:
+    """One after another; a failed one does not keep the others from running, Ctrl-C does."""
+    for number, planned in enumerate(todo, 1):
+        show.begun(planned.job, planned.options, f"[{number}/{len(todo)}] " if todo[1:] else "")
+        ended = _run(planned)
+        if ended.outcome is Outcome.done:
+            show.ended(planned.dir, planned.options)
+        elif ended.outcome is Outcome.failed:
+            print(explain(planned.dir, 1), file=sys.stderr, flush=True)
+        yield ended
+        if ended.outcome is Outcome.killed:
+            return
+
+
+def _run(planned: Planned) -> Ended:
+    with planned.dir.claimed():
+        folder = planned.dir.attempt(1)
+        write_attempt(folder, planned.job, planned.overrides)
+        write_yaml(folder / "evaluation.yaml", planned.options)
+        return run_attempt(planned.dir, 1, planned.job, MODULE)

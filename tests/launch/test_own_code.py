@@ -1,0 +1,62 @@
+"""A folder of a user: options, a model and an optimizer of their own, trained for real."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+MODULE = """
+import torch
+from ringshard.registry import register
+
+
+@register("optimizer", "plain")
+def plain(groups, lr, momentum):
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum)
+
+
+@register("model", "mine")
+def mine(config, vocab_size):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("llama", vocab_size=vocab_size, **config)
+    return AutoModelForCausalLM.from_config(config)
+"""
+OPTIMIZER = "name: plain\nlr: 0.05\nargs:\n  momentum: 0.9\n"
+MODEL = """
+type: mine
+config: {hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, num_attention_heads: 2}
+"""
+
+
+def _train(folder: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(CHECKOUT / "jobs" / "train.py"), *argv]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=dict(os.environ))
+
+
+def test_an_outside_folder_trains_its_own_model_and_optimizer(tmp_path: Path) -> None:
+    files = {
+        "mine.py": MODULE,
+        "conf/optimizer/mine.yaml": OPTIMIZER,
+        "conf/model/mine.yaml": MODEL,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 500)
+    own = ("--config-dir=conf", "optimizer=mine", "model=mine", "user.modules=[mine]")
+    data = ("data=text_files", "data.path=text.txt", "data.split=position", "data.seq_len=32")
+    small = ("experiment=smoke", "parallelism=single", "tracking=jsonl")
+    ended = _train(tmp_path, *own, *data, *small)
+    assert ended.returncode == 0, ended.stderr
+    (run_dir,) = (tmp_path / "outputs" / "runs").iterdir()
+    result = json.loads((run_dir / "attempts/1/result.json").read_text())
+    assert result["outcome"] == "finished" and result["step"] == 6
+    sentences = {"optimizer.name=plane": "optimizer.name=plane is not a registered optimizer: did"}
+    sentences |= {"+train.hooks.beep={}": "train.hooks=beep is not a registered hook: add its"}
+    for typed, sentence in sentences.items():
+        refused = _train(tmp_path, *own, *data, *small, typed)
+        assert refused.returncode == 2 and sentence in refused.stderr
+    assert len(list((tmp_path / "outputs" / "runs").iterdir())) == 1
