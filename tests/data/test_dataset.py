@@ -23,6 +23,7 @@ from ringshard.config.schema.data import (
 )
 from ringshard.data.dataset import Dataset, Rows
 from ringshard.data.prepare import prepare
+from ringshard.data.tokenizer import END
 from ringshard.errors import ConfigError
 
 
@@ -113,16 +114,25 @@ def test_validation_holds_each_row_once_and_then_ends(mixed: Data) -> None:
         dataset.read(dataset.rows - 1, dataset.rows + 1)
 
 
-def test_tokens_of_training_are_the_documents_in_a_row(tmp_path: Path) -> None:
-    documents = [f"document {n}" for n in range(50)]
+def test_rows_are_the_documents_of_their_split_end_to_end_and_nothing_of_the_other(
+    tmp_path: Path,
+) -> None:
+    """No character occurs twice, so that a token tells which document it is from."""
+    documents = ["".join(map(chr, range(at, at + 20))) for at in range(0x4E00, 0x5200, 20)]
     (tmp_path / "a.txt").write_text("\n".join(documents))
-    data = Data(corpora={"a": lines(tmp_path / "a.txt")}, seq_len=10, cache=str(tmp_path / "cache"))
-    both = ""
+    tokenizer, cache = Tokenizer(kind=TokenizerKind.characters), str(tmp_path / "cache")
+    corpora = {"a": lines(tmp_path / "a.txt")}
+    data = Data(corpora, tokenizer=tokenizer, seq_len=10, validation_share=0.3, cache=cache)
+    of_both = []
     for split in ("train", "validation"):
-        dataset = opened(replace(data, validation_share=0.3), split)
-        texts = sorted(texts_of(dataset, 0, dataset.rows))
-        both += " ".join(texts)
-    assert "<|endoftext|>" in both and len(texts[0].replace("<|endoftext|>", "~")) == 11
+        dataset = opened(data, split)
+        rows = [text.replace(END, "~") for text in texts_of(dataset, 0, dataset.rows)]
+        mine = [document for document in documents if document[0] in "".join(rows)]
+        stream = "".join(document + "~" for document in mine)
+        cut = [stream[at : at + 11] for at in range(0, len(stream) - 10, 10)]
+        assert sorted(rows) == sorted(cut)
+        of_both += mine
+    assert sorted(of_both) == documents
 
 
 def test_padding_is_not_learned(tmp_path: Path) -> None:
@@ -138,7 +148,7 @@ def test_padding_is_not_learned(tmp_path: Path) -> None:
     rows = dataset.read(0, dataset.rows)
     learned = {
         dataset.decode(tokens[1:][mask])
-        for tokens, mask in zip(rows.tokens, rows.learned, strict=True)
+        for tokens, mask in zip(rows.tokens, rows.loss_mask, strict=True)
     }
     assert learned == {"bc<|endoftext|>", "e<|endoftext|>", "ghijkl", "mno<|endoftext|>"}
 
@@ -150,7 +160,7 @@ def test_prompts_and_questions_are_read_but_not_learned(tmp_path: Path) -> None:
     data = Data(corpora={"a": corpus}, seq_len=5, packing=Packing.none, cache=str(tmp_path / "c"))
     rows = opened(data).read(0, 3)
     assert rows.tokens[:, :6].tolist() == [[*b"2+2=4", 256]] * 3
-    assert rows.learned.tolist() == [[False, False, False, True, True]] * 3
+    assert rows.loss_mask.tolist() == [[False, False, False, True, True]] * 3
 
 
 def test_characters_of_one_text_are_its_vocabulary(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_conversations_of_parquet_are_masked(tmp_path: Path, make: Make) -> None
     options = {"seq_len": 64, "packing": Packing.none}
     made = dataset(prepare(make(tmp_path / "a.parquet", {"messages_field": "talk"}, **options)))
     rows = made.read(0, 1)
-    assert made.decode(rows.tokens[0, 1:][rows.learned[0]]) == "hello<|end|>"
+    assert made.decode(rows.tokens[0, 1:][rows.loss_mask[0]]) == "hello<|end|>"
 
 
 @register("corpus", "counted")

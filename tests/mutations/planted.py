@@ -94,7 +94,7 @@ BUGS = [
     Bug(
         "tokens that are not learned count",
         f"{TRAIN}/batches.py",
-        ".masked_fill(~learned, IGNORED)",
+        ".masked_fill(~loss_mask, IGNORED)",
         "",
         "tests/train/test_batches.py::test_a_token_that_is_not_learned_has_a_target",
     ),

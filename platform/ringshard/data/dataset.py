@@ -21,7 +21,7 @@ class Rows(NamedTuple):
 
     tokens: NDArray[np.int64]
     """(B, S + 1)"""
-    learned: NDArray[np.bool_]
+    loss_mask: NDArray[np.bool_]
     """(B, S): whether target tokens[b, s + 1] counts."""
     corpus: NDArray[np.int64]
     """(B,): position of the row's corpus in `Dataset.corpora`."""
@@ -65,10 +65,10 @@ class Dataset:
         corpus, place = self._place(row)
         pad = self.end or 0
         tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
-        learned = np.zeros(tokens.shape, dtype=np.bool_)
+        loss_mask = np.zeros(tokens.shape, dtype=np.bool_)
         for number, (which, at) in enumerate(zip(corpus, place, strict=True)):
-            self._packed[which].fill(int(at), tokens[number], learned[number])
-        return Rows(tokens, learned[:, 1:], corpus)
+            self._packed[which].fill(int(at), tokens[number], loss_mask[number])
+        return Rows(tokens, loss_mask[:, 1:], corpus)
 
     def _place(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The corpus of each row, and the row's number in it."""
@@ -116,13 +116,13 @@ class _PackedCorpus(NamedTuple):
     def rows(self) -> int:
         return self.layout.rows
 
-    def fill(self, row: int, tokens: NDArray[np.int64], learned: NDArray[np.bool_]) -> None:
+    def fill(self, row: int, tokens: NDArray[np.int64], loss_mask: NDArray[np.bool_]) -> None:
         """Copy a row; what it does not fill stays as it is: padding that is not learned."""
         at = 0
         for piece in self.layout.slices(row):
             to = slice(at, at + piece.stop - piece.start)
             tokens[to] = self.store.tokens[piece]
-            learned[to] = True if self.store.learned is None else self.store.learned[piece]
+            loss_mask[to] = True if self.store.loss_mask is None else self.store.loss_mask[piece]
             at = to.stop
 
 

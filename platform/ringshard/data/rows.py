@@ -115,7 +115,7 @@ def _pairs(store: Store, spans: Spans) -> Iterator[tuple[Ids, Ids]]:
         for first in range(int(start), int(end) - 1, _BLOCK):
             block = slice(first, min(int(end), first + _BLOCK + 1))
             tokens = np.asarray(store.tokens[block], dtype=np.int64)
-            chosen = slice(None) if store.learned is None else store.learned[block][1:]
+            chosen = slice(None) if store.loss_mask is None else store.loss_mask[block][1:]
             yield tokens[:-1][chosen], tokens[1:][chosen]
 
 

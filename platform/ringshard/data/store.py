@@ -24,7 +24,9 @@ class Store:
         self.digest: str = self.metadata["digest"]
         self.tokens = _mapped(folder / "tokens.bin", self.metadata["dtype"])
         self.bounds = _mapped(folder / "bounds.bin", "int64")
-        self.learned = _mapped(folder / "learned.bin", "bool") if self.metadata["masked"] else None
+        self.loss_mask = (
+            _mapped(folder / "loss_mask.bin", "bool") if self.metadata["masked"] else None
+        )
         if len(self.tokens) != self.metadata["tokens"]:
             raise ConfigError(f"{folder} is damaged: remove it, and it will be built again")
 
@@ -44,18 +46,18 @@ def write(
     """Tokenize all documents into `folder`; `progress` is told of new documents and tokens."""
     dtype = np.dtype("uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32")
     tokens, bounds = _File(folder / "tokens.bin", dtype), _File(folder / "bounds.bin", np.int64)
-    learned = _File(folder / "learned.bin", np.bool_) if masked else None
+    loss_mask = _File(folder / "loss_mask.bin", np.bool_) if masked else None
     bounds.append(np.zeros(1, dtype=np.int64))
     targets = 0
     for batch in _batches(filled(pieces)):
         ids, mask, ends = _encode(batch, tokenizer)
         bounds.append(ends + tokens.length)
         tokens.append(ids)
-        if learned:
-            learned.append(mask)
+        if loss_mask:
+            loss_mask.append(mask)
         progress(len(ends), len(ids))
         targets += int(mask.sum())
-    files = [file for file in (tokens, bounds, learned) if file]
+    files = [file for file in (tokens, bounds, loss_mask) if file]
     metadata = {
         "digest": xxhash.xxh3_128_hexdigest("".join(file.close() for file in files).encode()),
         "documents": bounds.length - 1,

@@ -67,8 +67,8 @@ class Batch:
 def batch_of(rows: Rows, first: int) -> Batch:
     """The batch of rows that begin at `first` in their step; labels are shifted here, once."""
     tokens = torch.from_numpy(rows.tokens)  # (B, S + 1)
-    learned = torch.from_numpy(rows.learned)  # (B, S)
-    targets = tokens[:, 1:].masked_fill(~learned, IGNORED)
+    loss_mask = torch.from_numpy(rows.loss_mask)  # (B, S)
+    targets = tokens[:, 1:].masked_fill(~loss_mask, IGNORED)
     return Batch(first, tokens[:, :-1].contiguous(), targets, torch.from_numpy(rows.corpus))
 
 

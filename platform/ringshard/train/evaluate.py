@@ -67,7 +67,7 @@ def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
     real = np.array([row < total for row in rows])
     return Rows(
         tokens=np.concatenate([part.tokens for part in parts]),
-        learned=np.concatenate([part.learned for part in parts]) & real[:, None],
+        loss_mask=np.concatenate([part.loss_mask for part in parts]) & real[:, None],
         corpus=np.concatenate([part.corpus for part in parts]),
     )
 
