@@ -70,7 +70,8 @@ class RaggedRows:
         rows = [self._row(k) for k in range(last)]
         tokens, learned, corpus = (np.stack(column) for column in zip(*rows, strict=True))
         learned &= learned.cumsum().reshape(learned.shape) <= self.learned_at_most
-        return Rows(tokens[first:], learned[first:], corpus[first:])
+        bounds = [np.array([0, 32])] * (last - first)
+        return Rows(tokens[first:], learned[first:], corpus[first:], bounds)
 
     def _row(self, k: int) -> tuple[Any, Any, Any]:
         random = np.random.default_rng(k)

@@ -20,6 +20,8 @@ class Layout(Protocol):
     """Rows as slices of a token store."""
 
     rows: int
+    apart: bool
+    """Whether each slice is a document of its own; else the row is one document."""
 
     def slices(self, row: int) -> list[slice]:
         """The slices of the store that make up a row, up to seq_len + 1 tokens together."""
@@ -46,6 +48,8 @@ def layout(index: Index, packing: Packing, seq_len: int) -> Layout:
 class Concat:
     """Spans end to end, cut every `seq_len` tokens; a rest that fills no row is left out."""
 
+    apart = False
+
     def __init__(self, index: Index, seq_len: int) -> None:
         self._start, self._end, self._through = index
         self._seq_len = seq_len
@@ -68,6 +72,8 @@ class Concat:
 
 class Single:
     """One document a row; a longer one fills several rows, the last of which is padded."""
+
+    apart = True
 
     def __init__(self, index: Index, seq_len: int) -> None:
         self._start, self._end, self._through = index

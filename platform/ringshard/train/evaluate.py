@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ringshard.data.dataset import Dataset, Rows
+from ringshard.data.dataset import Dataset, Rows, concatenated
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.batches import batch_of
 from ringshard.train.step import CorpusLosses
@@ -63,13 +63,9 @@ def evaluate(
 
 def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
     """The given rows; one at or beyond `total` is row 0 with nothing learned."""
-    parts = [dataset.read(row % total, row % total + 1) for row in rows]
+    read = concatenated([dataset.read(row % total, row % total + 1) for row in rows])
     real = np.array([row < total for row in rows])
-    return Rows(
-        tokens=np.concatenate([part.tokens for part in parts]),
-        loss_mask=np.concatenate([part.loss_mask for part in parts]) & real[:, None],
-        corpus=np.concatenate([part.corpus for part in parts]),
-    )
+    return read._replace(loss_mask=read.loss_mask & real[:, None])
 
 
 def _result(sums: CorpusLosses, names: list[str]) -> Evaluation:
