@@ -96,7 +96,11 @@ class Data:
     corpora: dict[str, Corpus] = field(default_factory=dict)
     """Corpora by name; their weights make the mixture."""
     path: str | None = None
-    """Shorthand used by data=text_files: the path of its corpus."""
+    """Shorthand of data=text_files, hf_dataset and mixture: the path of their corpus."""
+    document: DocumentUnit = DocumentUnit.file
+    """Shorthand of data=text_files and mixture: what one document of plain text is."""
+    separator: str | None = None
+    """Shorthand of the same: the string between two documents, with document=separator."""
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     """How text becomes token ids."""
     seq_len: int = 256
@@ -107,7 +111,7 @@ class Data:
     """document: whole documents are set apart for validation; position: the end of each corpus."""
     validation_share: float = 0.05
     """Share of the documents (or of the text) that is set apart for validation."""
-    cache: str = "???"
+    cache: str = "${output.root}/data"
     """Folder of the token stores; shared by all runs."""
     prepared: str | None = None
     """Set when a job is frozen: the folder of the prepared data."""
