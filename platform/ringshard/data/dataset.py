@@ -64,6 +64,8 @@ class Dataset:
         self._rows = np.array([corpus.rows for corpus in self._packed])
         self.rows = int(self._rows.sum())
         """Rows of the split; as many rows of a mixture are one epoch."""
+        self.padding: float = self._metadata[f"{split}_padding"]
+        """Share of padding among the inputs of all rows read."""
         weights = {name: about["weight"] for name, about in self._metadata["corpora"].items()}
         self._shares = mixture.shares(weights)
 
@@ -140,17 +142,18 @@ class _PackedCorpus(NamedTuple):
 
         What it does not fill stays as it is: padding that is not learned.
         """
-        ends, at = [0], 0
+        inputs, ends, at = len(tokens) - 1, [0], 0
         for piece in self.layout.slices(row):
             to = slice(at, at + piece.stop - piece.start)
             tokens[to] = self.store.tokens[piece]
             loss_mask[to] = True if self.store.loss_mask is None else self.store.loss_mask[piece]
             if self.layout.apart:
                 loss_mask[at] = False  # nothing before it tells what a document begins with
-                ends.append(to.stop)
+                ends.append(min(to.stop, inputs))
             at = to.stop
-        inputs = len(tokens) - 1
-        return np.unique(np.minimum([*ends, inputs], inputs))
+        if ends[-1] < inputs:
+            ends.append(inputs)
+        return np.array(ends)
 
 
 def _metadata(prepared: Path) -> dict[str, Any]:
