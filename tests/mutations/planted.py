@@ -32,7 +32,7 @@ BUGS = [
         "mean of micro-batch means",
         f"{TRAIN}/step.py",
         "(loss_sum / targets).backward()",
-        "(loss_sum / piece.counts.sum().clamp(min=1) / len(pieces)).backward()",
+        "(loss_sum / (piece.targets >= 0).sum().clamp(min=1) / len(pieces)).backward()",
         f"{TOPOLOGY}[accumulation-4]",
     ),
     Bug(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # which an operator of ring attention imports: once here, not in each rank
 from ranks import run_ranks
 
 from ringshard import optim
@@ -22,6 +23,7 @@ from ringshard.model.names import canonical
 from ringshard.parallel import mesh as meshes
 from ringshard.train.batches import Batches
 from ringshard.train.network import model_on
+from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder
 from ringshard.train.trainer import Trainer
 
@@ -132,13 +134,21 @@ def _train(config: Job, rows: RaggedRows) -> Curve:
     mesh = meshes.build(config.parallelism, torch.device("cpu"))
     network = model_on(mesh, config, VOCAB)
     length = Length.of(config.train, config.data)
+    cutter = Cutter.of(config, mesh.ring)
     history = _History()
     trainer = Trainer(
         job=config,
         mesh=mesh,
         model=network,
         optimizer=optim.build(config.optimizer, network),
-        batches=Batches(rows, length.global_batch, mesh.dp_rank, mesh.dp_size),
+        batches=Batches(
+            rows,
+            length.global_batch,
+            mesh.dp_rank,
+            mesh.dp_size,
+            cut=lambda batch: cutter.pieces(batch, config.train.micro_batch),
+        ),
+        cutter=cutter,
         length=length,
         state=TrainState(step=0, tokens_seen=0, rows_read=0),
         recorder=Recorder(Peak(1.0, 1.0, mesh.world_size), mesh.device, ["even", "odd"]),

@@ -5,9 +5,9 @@
 
 from ring.models import TYPES, build, tiny
 
+from ringshard.config.refusal import refusals
 from ringshard.model.describe import describe_built
 from ringshard.parallel.ring.probe import probe
-from ringshard.parallel.ring.refusal import refusals
 
 HEAD = """# Models and ring attention
 

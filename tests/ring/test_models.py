@@ -7,9 +7,9 @@ import pytest
 from ring.models import TYPES, build, differences, on_one, on_ranks, tiny
 from ring.page import page, why_not
 
+from ringshard.config.refusal import refusals
 from ringshard.model.describe import describe_built
 from ringshard.parallel.ring.probe import probe
-from ringshard.parallel.ring.refusal import refusals
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -96,7 +96,7 @@ def test_attention_that_is_not_causal_or_has_a_mask_is_refused() -> None:
     for changed in (
         replace(traits, causal=False),
         replace(traits, masks=True),
-        replace(traits, calls=(0, 0)),
-        replace(traits, rope=("dynamic",)),
+        replace(traits, calls=[0, 0]),
+        replace(traits, rope=["dynamic"]),
     ):
         assert len(refusals(description, changed)) == 1

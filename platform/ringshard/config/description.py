@@ -5,15 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
-from ringshard.config.schema.description import Description
+from ringshard.config.schema.description import Description, Traits
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
-from ringshard.config.schema.reader import plain
+from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
 
 
@@ -25,11 +26,15 @@ def describe(model: Model, vocab_size: int, user: User) -> Description:
     """
     asked = {"model": plain(model), "vocab_size": vocab_size, "user": plain(user)}
     if user.modules:
-        return Description(**_computed(asked))
+        return _description(_computed(asked))
     cached = _cache() / f"{_key(asked, model)}.json"
     if not cached.exists():
         _write(cached, _computed(asked))
-    return Description(**json.loads(cached.read_text(encoding="utf-8")))
+    return _description(json.loads(cached.read_text(encoding="utf-8")))
+
+
+def _description(found: dict[str, Any]) -> Description:
+    return cast(Description, build(Description, found))
 
 
 def _cache() -> Path:
@@ -38,8 +43,10 @@ def _cache() -> Path:
 
 
 def _key(asked: dict[str, Any], model: Model) -> str:
-    """Changes with what is asked, the code and configuration in a directory, and releases."""
+    """Changes with what is asked, what is described, the code and configuration in a directory, and
+    releases."""
     key = {name: asked[name] for name in ("model", "vocab_size")}
+    key["fields"] = [field.name for kind in (Description, Traits) for field in fields(kind)]
     key["versions"] = [version("ringshard"), version("transformers")]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
     directory = model.pretrained or model.path

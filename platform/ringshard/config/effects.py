@@ -8,6 +8,7 @@ from ringshard.config.schema.debug import Debug, DebugMode
 from ringshard.config.schema.hardware import Scheduler, Slurm
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.parallelism import Parallelism
 from ringshard.errors import ConfigError
 
 
@@ -23,8 +24,16 @@ def _idle(job: Job) -> Iterator[tuple[str, object, str]]:
         for name, value in _set(job.hardware.slurm, Slurm()):
             yield f"hardware.slurm.{name}", value, "hardware.scheduler=slurm reads it"
     if job.debug.mode is not DebugMode.ranks:
-        for name, value in _set(job.debug, Debug(mode=job.debug.mode)):
+        compare_rows = job.debug.compare_rows  # in any mode
+        for name, value in _set(job.debug, Debug(job.debug.mode, compare_rows=compare_rows)):
             yield f"debug.{name}", value, "debug=ranks reads it"
+    if job.parallelism.cp == 1:
+        whole = "with parallelism.cp=1 each process has whole sequences, raise cp"
+        for name, value in _set(job.parallelism, Parallelism()):
+            if name.startswith("cp_"):
+                yield f"parallelism.{name}", value, whole
+        if job.debug.compare_rows:
+            yield "debug.compare_rows", "true", whole
     if job.optimizer.args and job.optimizer.name in OPTIMIZERS:
         args = job.optimizer.args
         yield "optimizer.args", args, f"{job.optimizer.name} has fields, set optimizer.KEY"

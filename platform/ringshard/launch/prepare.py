@@ -14,7 +14,9 @@ from ringshard.config.complete import complete_data
 from ringshard.config.compose import Command, Member
 from ringshard.config.description import describe
 from ringshard.config.leaves import leaves
+from ringshard.config.refusal import refusals
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.parallelism import Attention
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
 from ringshard.data.checks import check as check_data
@@ -56,6 +58,9 @@ def prepare_all(jobs: list[Job]) -> None:
 def _check_model(job: Job) -> int | None:
     """The vocabulary that the model's configuration insists on; None: it follows the data."""
     model = describe(job.model, 1, job.user)
+    if job.parallelism.attention is Attention.ring and model.traits is not None:
+        for reason in refusals(model, model.traits):
+            raise ConfigError(reason)
     if model.learned_positions and job.data.seq_len > (model.max_positions or 0):
         raise ConfigError(
             f"data.seq_len={job.data.seq_len} is longer than the {model.max_positions} positions of"
@@ -100,6 +105,7 @@ def _described(prepared: dict[str, Any]) -> str:
         "documents": f"{prepared['documents']:,}",
         "tokens": f"{prepared['tokens']:,}, of {prepared['vocab_size']:,} kinds",
         "rows": rows,
+        "padding": f"{prepared['train_padding']:.2%} of the inputs to train on",
     }
     if prepared["bigram_entropy"] is not None:
         entropy = f"{prepared['bigram_entropy']:.4f} nats per token"

@@ -22,6 +22,7 @@ from ringshard.train.batches import Batches
 from ringshard.train.console import Console
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
+from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
 
@@ -47,7 +48,8 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     state = TrainState(step=0, tokens_seen=0, rows_read=0)
     if newest is not None:
         state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
-    check_model(model, mesh)
+    cutter = Cutter.of(job, mesh.ring, pin=mesh.device.type == "cuda")
+    check_model(model, mesh, cutter)
     length = Length.of(job.train, job.data)
     description = describe_built(model)
     evaluation = Evaluate(
@@ -59,7 +61,8 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         mesh=mesh,
         model=model,
         optimizer=optimizer,
-        batches=_batches(job, training, length, state, mesh),
+        batches=_batches(job, training, length, state, mesh, cutter),
+        cutter=cutter,
         length=length,
         state=state,
         recorder=Recorder(_peak(job, mesh, description), mesh.device, training.corpora),
@@ -83,7 +86,12 @@ def datasets(job: Job) -> tuple[Dataset, Dataset]:
     return training, Dataset(folder, "validation", seed)
 
 
-def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh) -> Batches:
+def _batches(
+    job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh, cutter: Cutter
+) -> Batches:
+    """Rows are cut in the reading thread, but where ranks compare them: messages keep their order
+    in one thread alone."""
+    micro_batch, ahead = job.train.micro_batch, not job.debug.compare_rows
     return Batches(
         dataset,
         length.global_batch,
@@ -91,7 +99,7 @@ def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh
         mesh.dp_size,
         state.rows_read,
         repeat_first=job.train.overfit_batch,
-        pin=mesh.device.type == "cuda",
+        cut=lambda batch: cutter.pieces(batch, micro_batch) if ahead else (),
     )
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from ringshard.data.dataset import Dataset, Rows, concatenated
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.batches import batch_of
+from ringshard.train.pieces import Cutter
 from ringshard.train.step import CorpusLosses
 
 
@@ -39,7 +40,12 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: Dataset, mesh: Mesh, sequences: int, micro_batch: int
+    model: nn.Module,
+    dataset: Dataset,
+    mesh: Mesh,
+    cutter: Cutter,
+    sequences: int,
+    micro_batch: int,
 ) -> Evaluation:
     """Loss on the first `sequences` rows of `dataset` (0: all of one epoch), dropout off.
 
@@ -54,9 +60,9 @@ def evaluate(
     for start in range(0, each, micro_batch):
         turns = range(start, min(start + micro_batch, each))
         rows = [turn * mesh.dp_size + mesh.dp_rank for turn in turns]
-        batch = batch_of(_read(dataset, rows, total), 0).to(mesh.device)
-        _, token_losses = model(batch.input_ids, targets=batch.targets)
-        sums.add(batch, token_losses)
+        piece = cutter.cut(batch_of(_read(dataset, rows, total), 0)).to(mesh.device)
+        _, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
+        sums.add(piece, token_losses)
     model.train(training)
     return _result(sums, dataset.corpora)
 

@@ -59,7 +59,7 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "
-        f"(dp_replicate {parallelism.dp_replicate})",
+        f"(dp_replicate {parallelism.dp_replicate}, cp {trainer.mesh.ring.size})",
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from ringshard.parallel.ring.refusal import Traits
+from ringshard.config.schema.description import Traits
 from ringshard.parallel.ring.transformers import FOREIGN, SCALED_BY_LENGTH
 
 _NAME = "ring_probe"
@@ -31,9 +31,9 @@ def probe(model: PreTrainedModel) -> Traits:
         failure = f"{type(error).__name__}: {error}".splitlines()[0]
     asked = {keyword for call in calls for keyword in call["asked"]} - {"sliding_window"}
     return Traits(
-        calls=tuple(call["layer"] for call in calls),
+        calls=[call["layer"] for call in calls],
         keywords_arrive=all(call["arrives"] for call in calls),
-        asked=tuple(sorted(asked)),
+        asked=sorted(asked),
         masks=any(call["masks"] for call in calls),
         causal=all(call["causal"] for call in calls),
         layer_types=_other_layers(model.config),
@@ -68,12 +68,12 @@ def _recorder(calls: list[dict[str, Any]]) -> Any:
     return attend
 
 
-def _other_layers(config: Any) -> tuple[str, ...]:
+def _other_layers(config: Any) -> list[str]:
     kinds = set(getattr(config, "layer_types", None) or ())
-    return tuple(sorted(kinds - {"full_attention", "sliding_attention", "attention"}))
+    return sorted(kinds - {"full_attention", "sliding_attention", "attention"})
 
 
-def _unfixable_rope(model: nn.Module) -> tuple[str, ...]:
+def _unfixable_rope(model: nn.Module) -> list[str]:
     """A module with several kinds at once is not one that `fix_longest_position` knows."""
     several = [
         kind
@@ -81,4 +81,4 @@ def _unfixable_rope(model: nn.Module) -> tuple[str, ...]:
         if isinstance(getattr(module, "rope_type", None), dict)
         for kind in module.rope_type.values()  # type: ignore[operator]
     ]
-    return tuple(sorted({str(kind) for kind in several if kind in SCALED_BY_LENGTH}))
+    return sorted({str(kind) for kind in several if kind in SCALED_BY_LENGTH})

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+import ringshard.parallel.ring.attention  # noqa: F401  # defines the operator
+
 KEPT = (torch.ops.ringshard.ring_forward.default,)
 """Operators whose outputs are kept: (out, lse) is small beside what it costs to go round again."""
 

@@ -30,6 +30,16 @@ def register() -> None:
     AttentionInterface.register(NAME, attention_forward)
 
 
+def attend_by_ring(model: PreTrainedModel, length: int) -> None:
+    """Makes ring attention that of a model, for sequences of `length` tokens.
+
+    Its calls then take ring= and position_ids= beside the tokens.
+    """
+    register()
+    model.config._attn_implementation = NAME
+    fix_longest_position(model, length)
+
+
 def attention_forward(
     module: nn.Module,
     query: Tensor,

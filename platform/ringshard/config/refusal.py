@@ -3,34 +3,11 @@
 Standard library only, so that the submit side may use it.
 """
 
-from dataclasses import dataclass
+from collections import Counter
 
-from ringshard.config.schema.description import Description
+from ringshard.config.schema.description import Description, Traits
 
-
-@dataclass(frozen=True)
-class Traits:
-    """What a model's attention asks for; found by `probe`."""
-
-    calls: tuple[int, ...]
-    """Layers that get their attention from the library, each as often as it does."""
-    keywords_arrive: bool
-    """Whether a keyword given to the model reaches attention."""
-    asked: tuple[str, ...]
-    """Keywords of attention that mean another attention: softcap, s_aux, …"""
-    masks: bool
-    """Whether the model makes a mask of its own."""
-    causal: bool
-    """Whether attention is causal."""
-    layer_types: tuple[str, ...]
-    """Kinds of layers that are neither full nor sliding attention."""
-    rope: tuple[str, ...]
-    """Kinds of rotary embeddings whose frequencies the longest position can't be given to."""
-    failure: str
-    """Why a pass could not be made; empty: it could."""
-
-
-_SDPA = "attention=sdpa without context parallelism"
+_SDPA = "parallelism.attention=sdpa with cp=1"
 
 _MEANINGS = {
     "softcap": "caps its scores",
@@ -71,7 +48,7 @@ def _of_pass(description: Description, traits: Traits) -> list[str]:
     if traits.layer_types:
         kinds = ", ".join(traits.layer_types)
         return [f"it has layers of another kind ({kinds}) that mix tokens: use {_SDPA}"]
-    if sorted(traits.calls) != list(range(description.layers)):
+    if Counter(traits.calls) != Counter(range(description.layers)):
         return [
             f"{len(traits.calls)} of its {description.layers} layers get attention from the "
             f"library, the others compute it themselves: use {_SDPA}"
