@@ -108,9 +108,9 @@ class Data:
     """Length of a row [target tokens]; a row holds one token more."""
     packing: Packing = Packing.documents
     """documents: whole ones packed into rows (best fit), longer ones cut into pieces that fill a
-    row, each attending to itself alone, positions from 0; concat: documents end to end, rows cut
-    anywhere, a token attending to all before it in its row, of other documents too; none: one
-    document or piece a row. Padding is not attended to by documents and not learned."""
+    row, each attending to itself alone, with positions from 0; concat: documents end to end, rows
+    cut anywhere, a token attending to all before it in its row, of other documents too; none: one
+    document or piece a row. Padding is a document of its own and not learned."""
     split: Split = Split.document
     """document: whole documents are set apart for validation; position: the end of each corpus."""
     validation_share: float = 0.05
