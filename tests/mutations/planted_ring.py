@@ -3,6 +3,8 @@
 from mutations.planted import Bug
 
 RING = "platform/ringshard/parallel/ring"
+TRAIN = "platform/ringshard/train"
+CUTTING = "tests/parity/test_cutting.py::test_"
 ATTENTION = "tests/ring/test_attention.py::test_"
 LAYOUTS = f"{ATTENTION}every_layout_and_transport_for_heads_in_groups"
 
@@ -86,6 +88,50 @@ BUGS = [
         "return CheckpointPolicy.PREFER_RECOMPUTE",
         "tests/ring/test_transformers.py"
         "::test_gradients_stay_and_attention_is_called[attention-kept]",
+    ),
+    Bug(
+        "labels shifted after the cut",
+        f"{TRAIN}/pieces.py",
+        'own["targets"],',
+        'torch.cat([own["input_ids"][:, 1:], own["targets"][:, -1:]], 1)'
+        '.masked_fill(own["targets"] == IGNORED, IGNORED),',
+        f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
+    ),
+    Bug(
+        "positions not restarted",
+        f"{TRAIN}/pieces.py",
+        "np.stack([positions_of(bounds) for bounds",
+        "np.stack([np.arange(bounds[-1]) for bounds",
+        f"{CUTTING}packed_documents_train_unlike_each_by_itself[gpt2]",
+    ),
+    Bug(
+        "documents attend to each other",
+        f"{TRAIN}/pieces.py",
+        "share(self.ring, rows.bounds, tensors, cutting)",
+        "share(self.ring, [b[[0, -1]] for b in rows.bounds], tensors, cutting)",
+        f"{CUTTING}packed_documents_train_unlike_each_by_itself[llama]",
+    ),
+    Bug(
+        "counts doubled over cp",
+        f"{TRAIN}/agreement.py",
+        "if mesh.ring.rank == 0:",
+        "if True:",
+        f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
+    ),
+    Bug(
+        "ranks of a ring read other rows",
+        "platform/ringshard/parallel/mesh.py",
+        "return self.rank // self.ring.size",
+        "return self.rank % self.dp_size",
+        f"{CUTTING}cutting_packed_rows_changes_the_curve[fsdp-2-cp-2]",
+    ),
+    Bug(
+        "the budget's surplus is cut already",
+        f"{TRAIN}/agreement.py",
+        "return replace(batch, targets=targets, pieces=())",
+        "return replace(batch, targets=targets)",
+        "tests/parity/test_topology.py"
+        "::test_a_token_budget_learns_the_surplus_of_its_last_step[fsdp-2-cp-2]",
     ),
     Bug(
         "a value's own width is lost",

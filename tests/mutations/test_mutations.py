@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutations.planted import BUGS, Bug
+from mutations import planted, planted_ring
+from mutations.planted import Bug
 
+BUGS = [*planted.BUGS, *planted_ring.BUGS]
 ROOT = Path(__file__).parents[2]
 
 

@@ -1,5 +1,6 @@
 """The degrees of the mesh and the attention that fits them."""
 
+from ringshard.config.schema.data import Packing
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention, Parallelism
 from ringshard.errors import ConfigError
@@ -46,7 +47,7 @@ def check_attention(job: Job) -> None:
             f"parallelism.attention=sdpa sees the tokens of one process alone, not those of"
             f" parallelism.cp={parallelism.cp}: use parallelism.attention=ring or parallelism.cp=1"
         )
-    if data.packing.name == "documents":
+    if data.packing is Packing.documents:
         raise ConfigError(
             "parallelism.attention=sdpa would let the documents of data.packing=documents attend to"
             " each other: use parallelism.attention=ring, or data.packing=concat or none"

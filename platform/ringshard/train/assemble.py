@@ -89,9 +89,6 @@ def datasets(job: Job) -> tuple[Dataset, Dataset]:
 def _batches(
     job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh, cutter: Cutter
 ) -> Batches:
-    """Rows are cut in the reading thread, but where ranks compare them: messages keep their order
-    in one thread alone."""
-    micro_batch, ahead = job.train.micro_batch, not job.debug.compare_rows
     return Batches(
         dataset,
         length.global_batch,
@@ -99,7 +96,7 @@ def _batches(
         mesh.dp_size,
         state.rows_read,
         repeat_first=job.train.overfit_batch,
-        cut=lambda batch: cutter.pieces(batch, micro_batch) if ahead else (),
+        cut=cutter.ahead(job.train.micro_batch),
     )
 
 
