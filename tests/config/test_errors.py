@@ -79,7 +79,7 @@ MISTAKES = {
     "parallelism.cp=0": "cp=0 must be the 2 processes",
     "parallelism.cp=-1": "dp_shard=-1 or cp=-1, not both, takes what is left over",
     "parallelism=hsdp_ring": "dp_replicate=2 × dp_shard=-1 × cp=2 must be the 2 processes",
-    "parallelism=ring train.global_batch=17": "2 processes / parallelism.cp=2 × train.micro_batch=8",
+    "parallelism=ring train.global_batch=17": "2 processes / parallelism.cp=2 × train.micro",
     "parallelism=ring data.seq_len=1": "less than a token for each of parallelism.cp=2 processes",
     "parallelism=ring parallelism.attention=sdpa data.packing=concat": "sees the tokens of one pro",
     "parallelism.attention=sdpa": "would let the documents of data.packing=documents attend",
@@ -107,7 +107,7 @@ MISTAKES = {
     "data.corpora.python_stdlib.subset=x": "has no effect with kind=python_stdlib",
     "parallelism.cp_layout=balanced": "balanced would have no effect: with parallelism.cp=1 each",
     "parallelism.cp_transport=ring": "cp_transport=ring would have no effect",
-    "debug.compare_rows=true": "debug.compare_rows=true would have no effect: with parallelism.cp=1",
+    "debug.compare_rows=true": "debug.compare_rows=true would have no effect: with",
     "debug.rank=1": "debug.rank=1 would have no effect: debug=ranks reads it",
     "+optimizer.args.x=1": "would have no effect: adamw has fields",
     # resume

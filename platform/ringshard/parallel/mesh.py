@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ringshard.config.schema.hardware import Device, Hardware
 from ringshard.config.schema.parallelism import Parallelism
-from ringshard.parallel.ring.group import Ring, open_ring, rings_of
+from ringshard.parallel.ring.group import Ring, open_ring
 
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for its peers in a collective."""
@@ -67,19 +67,15 @@ def build(parallelism: Parallelism, device: torch.device) -> Mesh:
     cp = parallelism.cp if parallelism.cp > 0 else rest // parallelism.dp_shard
     shard = parallelism.dp_shard if parallelism.dp_shard > 0 else rest // cp
     assert replicate * shard * cp == world_size, f"{replicate} × {shard} × {cp}, not {world_size}"
-    axes = _mesh(device, dp_replicate=replicate, dp_shard=shard, cp=cp)
-    # A mesh of its own: a slice with a flattened axis is deprecated. The ranks are the same.
-    replicas = {"dp_replicate": replicate} if replicate > 1 else {}
-    fsdp = _mesh(device, **replicas, dp_shard_cp=shard * cp)
-    ring = open_ring(rings_of(axes, "cp"), device, TIMEOUT)
+    shape = {"dp_replicate": replicate} if replicate > 1 else {}
+    shape |= {"dp_shard_cp": shard * cp}
+    fsdp = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    # cp is the innermost axis: the ranks of a ring are neighbours. No mesh over all three axes: it
+    # would make a process group of each rank alone on an axis of size 1.
+    ring = open_ring(torch.arange(world_size).view(-1, cp).tolist(), device, TIMEOUT)
     cpu_group = dist.new_group(backend="gloo", timeout=TIMEOUT)
     assert cpu_group is not None
     return Mesh(dist.get_rank(), world_size, device, fsdp, ring, cpu_group)
-
-
-def _mesh(device: torch.device, **degrees: int) -> DeviceMesh:
-    names, sizes = tuple(degrees), tuple(degrees.values())
-    return init_device_mesh(device.type, sizes, mesh_dim_names=names)
 
 
 def _device(hardware: Hardware) -> torch.device:

@@ -20,6 +20,7 @@ from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
 from ringshard.train.console import Console
+from ringshard.train.estimate import documents
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
 from ringshard.train.pieces import Cutter
@@ -65,7 +66,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         cutter=cutter,
         length=length,
         state=state,
-        recorder=Recorder(_peak(job, mesh, description), mesh.device, training.corpora),
+        recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
         console=Console(length.nominal_steps, state.step, log=attempt.log) if first else None,
@@ -100,13 +101,13 @@ def _batches(
     )
 
 
-def _peak(job: Job, mesh: Mesh, description: Description) -> Peak:
+def _peak(job: Job, mesh: Mesh, description: Description, training: Dataset) -> Peak:
     dtype = TORCH_DTYPES[job.precision.compute]
     known = job.hardware.peak_tflops.get(job.precision.compute.name)
     one = known * 1e12 if known else measure_flops_per_s(mesh.device, dtype)
-    return Peak(
-        flops.per_token(description, job.data.seq_len), one * mesh.world_size, mesh.world_size
-    )
+    lengths = documents(training, training.rows, job.data.seq_len)
+    per_token = flops.per_token(description, *lengths)
+    return Peak(per_token, one * mesh.world_size, mesh.world_size)
 
 
 def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:
