@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from runs import curve
 
+from ringshard.config.schema.reader import read_job
+
 ROOT = Path(__file__).parents[2]
 SMALL = [
     "data=text_files",
@@ -95,3 +97,6 @@ def test_a_command_with_another_topology_takes_another_curve(
         expected, got = curve(one_process, metric), curve(run, metric)
         assert list(got) == list(expected)
         np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    rings = list(curve(run, "ring/imbalance").values())
+    cut = read_job(run / "attempts/1/job.yaml").parallelism.cp > 1
+    assert len(rings) == (20 if cut else 0) and all(value >= 1 for value in rings)

@@ -87,6 +87,7 @@ def test_attention_dropout_is_refused_with_its_field() -> None:
     description = describe_built(model)
     (reason,) = refusals(description, probe(model))
     assert "model.config.attention_dropout=0 (now 0.1)" in reason
+    assert not refusals(description, probe(model), trains=False)
     assert not refusals(replace(description, dropouts={"resid_pdrop": 0.1}), probe(model))
 
 

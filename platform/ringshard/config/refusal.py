@@ -18,16 +18,20 @@ _MEANINGS = {
 }
 
 
-def refusals(description: Description, traits: Traits) -> list[str]:
+def refusals(description: Description, traits: Traits, trains: bool = True) -> list[str]:
     """Why ring attention can't run this model, each as one sentence with what would work; none: it
-    can."""
+    can.
+
+    trains: whether weights are dropped at all; a model that is only evaluated drops none.
+    """
+    dropping = _of_dropout(description) if trains else []
     return [
         f"ring attention can't run {description.model_type}: {reason}"
-        for reason in [*_of_sizes(description), *_of_pass(description, traits)]
+        for reason in [*_of_window(description), *dropping, *_of_pass(description, traits)]
     ]
 
 
-def _of_sizes(description: Description) -> list[str]:
+def _of_window(description: Description) -> list[str]:
     reasons = []
     if description.sliding_layers:
         window = description.sliding_window
@@ -36,10 +40,15 @@ def _of_sizes(description: Description) -> list[str]:
             f"documents: set model.config.sliding_window=null (the same for data.seq_len up to "
             f"{window}), or use {_SDPA}"
         )
-    for name, value in description.dropouts.items():
-        if "att" in name:
-            reasons.append(f"it drops attention weights: set model.config.{name}=0 (now {value:g})")
     return reasons
+
+
+def _of_dropout(description: Description) -> list[str]:
+    return [
+        f"it drops attention weights: set model.config.{name}=0 (now {value:g})"
+        for name, value in description.dropouts.items()
+        if "att" in name
+    ]
 
 
 def _of_pass(description: Description, traits: Traits) -> list[str]:

@@ -33,15 +33,16 @@ class PreparationError(Exception):
         self.code = code
 
 
-def prepare_all(jobs: list[Job]) -> None:
+def prepare_all(jobs: list[Job], trains: bool = True) -> None:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
 
     Raises PreparationError after the preparation has said its sentence on stderr, and ConfigError
-    for a model that can't be built or does not fit the data.
+    for a model that can't be built, does not fit the data or, as it is used, the attention; trains:
+    whether it is trained, not only evaluated.
     """
     for job in jobs:
         check_names(job)
-    vocabularies = [_check_model(job) for job in jobs]
+    vocabularies = [_check_model(job, trains) for job in jobs]
     known: dict[str, dict[str, Any]] = {}
     for job, vocabulary in zip(jobs, vocabularies, strict=True):
         key = json.dumps(leaves(job.data), sort_keys=True)
@@ -55,11 +56,11 @@ def prepare_all(jobs: list[Job]) -> None:
             )
 
 
-def _check_model(job: Job) -> int | None:
+def _check_model(job: Job, trains: bool) -> int | None:
     """The vocabulary that the model's configuration insists on; None: it follows the data."""
     model = describe(job.model, 1, job.user)
     if job.parallelism.attention is Attention.ring and model.traits is not None:
-        for reason in refusals(model, model.traits):
+        for reason in refusals(model, model.traits, trains):
             raise ConfigError(reason)
     if model.learned_positions and job.data.seq_len > (model.max_positions or 0):
         raise ConfigError(
