@@ -1,5 +1,7 @@
 """What a run says before its first step."""
 
+from itertools import pairwise
+
 from parity.curves import PackedRows, RaggedRows
 
 from ringshard.train.estimate import documents
@@ -10,7 +12,7 @@ def test_documents_are_not_those_that_something_is_learned_of() -> None:
     expected = [
         int(end - start)
         for mask, bounds in zip(rows.loss_mask, rows.bounds, strict=True)
-        for start, end in zip(bounds[:2], bounds[1:3], strict=True)  # the third is padding
+        for start, end in pairwise(bounds[:3])  # the third is padding
         if mask[start:end].sum()
     ]
     assert documents(PackedRows(), 40, 29) == expected
