@@ -40,6 +40,7 @@ NEEDS = {
     "data=mixture": ["data.path=x"],
     "experiment=shakespeare_char": ["data.path=x"],
     "model=gpt2_char": ["data.seq_len=64"],
+    "parallelism=hsdp_ring": ["hardware.processes_per_node=4"],
 }
 
 
@@ -78,6 +79,19 @@ def test_paths_start_where_the_command_was_given_and_the_degree_is_filled_in() -
     assert job.data.corpora["text"].path == "/somewhere/texts/*.txt"
     assert job.tracking.uri == "sqlite:////somewhere/outputs/mlflow.db"
     assert job.parallelism.dp_shard == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "degrees"),
+    [("fsdp", (1, 4, 1)), ("ring", (1, 1, 4)), ("fsdp_ring", (1, 2, 2)), ("hsdp_ring", (2, 1, 2))],
+)
+def test_the_free_degree_takes_what_is_left_over(
+    option: str, degrees: tuple[int, int, int]
+) -> None:
+    four = ("hardware.processes_per_node=4", "train.micro_batch=4")
+    (job,) = jobs(f"parallelism={option}", *four)
+    found = job.parallelism
+    assert (found.dp_replicate, found.dp_shard, found.cp) == degrees
 
 
 def test_an_optimizer_keeps_its_own_fields() -> None:
