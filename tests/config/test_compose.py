@@ -40,6 +40,7 @@ NEEDS = {
     "data=mixture": ["data.path=x"],
     "experiment=shakespeare_char": ["data.path=x"],
     "model=gpt2_char": ["data.seq_len=64"],
+    "parallelism=hsdp_ring": ["hardware.processes_per_node=4"],
 }
 
 
@@ -97,6 +98,19 @@ def test_an_own_data_file_needs_no_cache(tmp_path: Path) -> None:
     (tmp_path / "data" / "mine.yaml").write_text("corpora:\n  a:\n    path: a.txt\n")
     (job,) = jobs(f"--config-dir={tmp_path}", "data=mine", "output.root=here")
     assert job.data.cache == "/somewhere/here/data"
+
+
+@pytest.mark.parametrize(
+    ("option", "degrees"),
+    [("fsdp", (1, 4, 1)), ("ring", (1, 1, 4)), ("fsdp_ring", (1, 2, 2)), ("hsdp_ring", (2, 1, 2))],
+)
+def test_the_free_degree_takes_what_is_left_over(
+    option: str, degrees: tuple[int, int, int]
+) -> None:
+    four = ("hardware.processes_per_node=4", "train.micro_batch=4")
+    (job,) = jobs(f"parallelism={option}", *four)
+    found = job.parallelism
+    assert (found.dp_replicate, found.dp_shard, found.cp) == degrees
 
 
 def test_an_optimizer_keeps_its_own_fields() -> None:

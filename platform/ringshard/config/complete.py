@@ -4,15 +4,15 @@ import os
 import re
 from pathlib import Path
 
+from ringshard.config.degrees import fill_degree
 from ringshard.config.schema.data import Corpus, CorpusKind, Data
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.parallelism import Parallelism
 
 _SQLITE = "sqlite:///"
 
 
 def complete(job: Job, folder: Path) -> None:
-    """Fills in place: paths become absolute, starting at `folder`; dp_shard=-1 becomes a number.
+    """Fills in place: paths become absolute, starting at `folder`; a degree of -1 becomes a number.
 
     A frozen job must mean the same from any folder.
     """
@@ -25,7 +25,7 @@ def complete(job: Job, folder: Path) -> None:
         job.model.pretrained = _absolute(job.model.pretrained, folder)
     job.tracking.uri = _absolute_uri(job.tracking.uri, folder)
     complete_data(job.data, folder)
-    _fill_degree(job.parallelism, job.hardware.world_size)
+    fill_degree(job.parallelism, job.hardware.world_size)
 
 
 def complete_data(data: Data, folder: Path) -> None:
@@ -57,10 +57,3 @@ def _absolute_uri(uri: str, folder: Path) -> str:
     if uri.startswith(_SQLITE):
         return _SQLITE + _absolute(uri.removeprefix(_SQLITE), folder)
     return uri
-
-
-def _fill_degree(parallelism: Parallelism, world_size: int) -> None:
-    """Left as -1 where it does not come out even; the check of the degrees says so."""
-    if parallelism.dp_shard == -1 and parallelism.dp_replicate > 0:
-        shard, rest = divmod(world_size, parallelism.dp_replicate)
-        parallelism.dp_shard = -1 if rest or not shard else shard

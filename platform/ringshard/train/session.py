@@ -15,6 +15,7 @@ from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import Assembly, assemble
 from ringshard.train.attempt import Attempt
+from ringshard.train.estimate import estimate
 from ringshard.train.recorder import peak_memory_gib
 
 
@@ -59,7 +60,14 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "
-        f"(dp_replicate {parallelism.dp_replicate})",
+        f"(dp_replicate {parallelism.dp_replicate}, cp {trainer.mesh.ring.size})",
+        "estimate": estimate(
+            job,
+            trainer.mesh,
+            assembly.description,
+            trainer.recorder.peak,
+            length.tokens_per_step,
+        ),
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
 
