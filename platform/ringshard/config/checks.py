@@ -64,11 +64,11 @@ def check(job: Job) -> None:
     _names(job)
     _length(job)
     check_degrees(job)
-    check_attention(job)
     _scheduler(job)
     _batch(job)
     _model(job)
     check_data(job.data)
+    check_attention(job)
     if job.tracking.backend is not Backend.none:
         check_address(job.tracking.uri)
     _debug(job)
