@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from ringshard.entry import train
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 MODULE = """
 import torch
@@ -36,7 +40,10 @@ def _train(folder: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=dict(os.environ))
 
 
-def test_an_outside_folder_trains_its_own_model_and_optimizer(tmp_path: Path) -> None:
+def test_an_outside_folder_trains_its_own_model_and_optimizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     files = {
         "mine.py": MODULE,
         "conf/optimizer/mine.yaml": OPTIMIZER,
@@ -57,6 +64,6 @@ def test_an_outside_folder_trains_its_own_model_and_optimizer(tmp_path: Path) ->
     sentences = {"optimizer.name=plane": "optimizer.name=plane is not a registered optimizer: did"}
     sentences |= {"+train.hooks.beep={}": "train.hooks=beep is not a registered hook: add its"}
     for typed, sentence in sentences.items():
-        refused = _train(tmp_path, *own, *data, *small, typed)
-        assert refused.returncode == 2 and sentence in refused.stderr
+        monkeypatch.setattr(sys, "argv", ["train.py", *own, *data, *small, typed])
+        assert train() == 2 and sentence in capsys.readouterr().err
     assert len(list((tmp_path / "outputs" / "debug" / "runs").iterdir())) == 1

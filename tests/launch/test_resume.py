@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch.commandline import run, run_dirs
+from launch.commandline import answer, run, run_dirs
 
 from ringshard.config.compose import Command
 from ringshard.files import read_json
@@ -41,7 +41,7 @@ REFUSED = {
 @pytest.mark.parametrize("change", REFUSED)
 def test_what_would_be_another_run_is_refused(change: str, finished: Path) -> None:
     (run_dir,) = run_dirs(finished)
-    ended = run(finished, f"resume={run_dir}", "launcher.dry_run=false", change)
+    ended = answer(finished, f"resume={run_dir}", "launcher.dry_run=false", change)
     assert ended.returncode == 2 and REFUSED[change] in ended.stderr, ended.stderr
     assert ended.stderr.count("\n") == 1 and not (run_dir / "attempts" / "2").exists()
 
@@ -51,7 +51,7 @@ def test_a_longer_run_on_other_hardware_keeps_the_frozen_rest(finished: Path) ->
     (run_dir,) = run_dirs(finished)
     frozen = run_dir / "attempts" / "1" / "job.yaml"
     frozen.write_text(frozen.read_text().replace("lr: 0.001", "lr: 0.005"))
-    back = run(finished, f"resume={run_dir}", "train.steps=200", "optimizer.lr=0.001")
+    back = answer(finished, f"resume={run_dir}", "train.steps=200", "optimizer.lr=0.001")
     assert back.returncode == 2 and "optimizer.lr=0.001 cannot change" in back.stderr
     change = ("train.steps=200", "hardware.processes_per_node=1", "tracking=none")
     ended = run(finished, f"resume={run_dir}", *change)

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from launch.commandline import run, run_dirs
+from launch.commandline import answer, begin, interrupt, run, run_dirs, seen
 
 
 def test_a_dry_run_shows_every_member_and_writes_nothing(tmp_path: Path) -> None:
-    ended = run(tmp_path, "-m", "optimizer.lr=1e-3,3e-4", "--dry-run")
+    ended = answer(tmp_path, "-m", "optimizer.lr=1e-3,3e-4", "--dry-run")
     assert ended.returncode == 0 and ended.stderr == ""
     assert "[1/2] tiny" in ended.stdout and "[2/2] tiny" in ended.stdout
     assert "optimizer.lr=0.0003" in ended.stdout and "torch.distributed.run" in ended.stdout
@@ -16,28 +16,40 @@ def test_a_dry_run_shows_every_member_and_writes_nothing(tmp_path: Path) -> None
 
 def test_slurm_composes_and_dry_runs_but_does_not_run(tmp_path: Path) -> None:
     slurm = ("hardware=slurm_h100", "train.micro_batch=2")
-    shown = run(tmp_path, *slurm, "--dry-run")
+    shown = answer(tmp_path, *slurm, "--dry-run")
     assert shown.returncode == 0 and "slurm, 1 × 8 processes, cuda" in shown.stdout
-    ended = run(tmp_path, *slurm)
+    two = answer(tmp_path, *slurm, "hardware.nodes=2", "train.micro_batch=1", "--dry-run")
+    assert "--nnodes=2" in two.stdout and "localhost" not in two.stdout
+    ended = answer(tmp_path, *slurm)
     assert ended.returncode == 2 and "not supported in this version" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
 def test_a_rerun_fills_in_what_is_missing(tmp_path: Path) -> None:
-    """Two members fail in their first attempt; the rerun, with one more member, does the rest."""
-    sweep = ("-m", "parallelism=single")
-    first = run(tmp_path, *sweep, "train.seed=1,2", "+hardware.env.STANDIN='raise:0'")
-    assert first.returncode == 1 and "failed" in first.stdout
-    assert len(run_dirs(tmp_path)) == 2
-    second = run(tmp_path, *sweep, "train.seed=2,1,3")
+    """A member fails in its first attempt; the rerun, with one more member, does the rest."""
+    sweep = ("-m", "parallelism=single", "sweep.name=night")
+    first = run(tmp_path, *sweep, "train.seed=1", "+hardware.env.STANDIN='raise:0'")
+    assert first.returncode == 1
+    second = run(tmp_path, *sweep, "train.seed=2,1")
     assert second.returncode == 0, second.stderr
     dirs = run_dirs(tmp_path)
-    assert len(dirs) == 3 and len({path.parent for path in dirs}) == 1
+    assert len(dirs) == 2 and len({path.parent for path in dirs}) == 1
     attempts = {path: len(list((path / "attempts").iterdir())) for path in dirs}
-    assert sorted(attempts.values()) == [1, 2, 2]
+    assert sorted(attempts.values()) == [1, 2]
     assert all((path / "DONE").exists() and not (path / "FAILED").exists() for path in dirs)
-    third = run(tmp_path, *sweep, "train.seed=1,2,3")
-    assert third.returncode == 0 and third.stdout.count("done: skipped") == 3
+    third = answer(tmp_path, *sweep, "train.seed=1,2")
+    assert third.returncode == 0 and third.stdout.count("done: skipped") == 2
+
+
+def test_a_member_that_another_command_runs_is_skipped(tmp_path: Path) -> None:
+    sweep = ("sweep.name=night", "parallelism=single")
+    other = begin(tmp_path, *sweep, "+hardware.env.STANDIN=wait")
+    seen(tmp_path, 0)
+    second = answer(tmp_path, *sweep)
+    assert second.returncode == 0 and "running: skipped" in second.stdout
+    interrupt(other)
+    other.communicate(timeout=60)
+    assert other.returncode == 130
 
 
 def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
@@ -47,8 +59,9 @@ def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
 
 
 def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        assert run(tmp_path, "sweep.name=night", "parallelism=single").returncode == 0
+    named = ("sweep.name=night", "parallelism=single")
+    for command in (run, answer):
+        assert command(tmp_path, *named).returncode == 0
     (run_dir,) = run_dirs(tmp_path)
     record = json.loads((run_dir / "run.json").read_text())
     assert run_dir.parent.name == "night" and record["sweep"] == "night"
@@ -57,7 +70,7 @@ def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:
 
 
 def test_members_that_are_the_same_run_are_refused(tmp_path: Path) -> None:
-    ended = run(tmp_path, "-m", "hardware.threads_per_process=1,2")
+    ended = answer(tmp_path, "-m", "hardware.threads_per_process=1,2")
     assert ended.returncode == 2 and "one and the same run" in ended.stderr
     assert not (tmp_path / "outputs").exists()
 
@@ -72,16 +85,16 @@ def test_bad_data_is_refused_before_a_run_directory_exists(tmp_path: Path) -> No
 def test_a_model_that_cannot_be_built_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
-    mistakes = {"model.type=lama": "did you mean", "+model.config.hiden=1": "is not a field"}
+    mistakes = {"model.type=lama": "did you mean"}
     mistakes |= {"model=gpt2_char data.seq_len=128": "longer than the 64 positions"}
     for typed, sentence in mistakes.items():
-        ended = run(tmp_path, *typed.split())
+        ended = answer(tmp_path, *typed.split())
         assert ended.returncode == 2 and sentence in ended.stderr, ended.stderr
         assert not (tmp_path / "outputs").exists()
 
 
 def test_a_vocabulary_smaller_than_the_datas_is_refused(tmp_path: Path) -> None:
-    ended = run(tmp_path, "+model.config.vocab_size=100")
+    ended = answer(tmp_path, "+model.config.vocab_size=100")
     assert (
         ended.returncode == 2 and "model.config.vocab_size=100 is less than the 257" in ended.stderr
     )

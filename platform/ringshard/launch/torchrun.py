@@ -47,7 +47,7 @@ def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Pop
             command(job, run_dir, attempt, module),
             stdin=subprocess.DEVNULL,
             stderr=noise,
-            env=rank_environment(job.hardware),
+            env={**rank_environment(job.hardware), "RINGSHARD_AGENT": str(os.getpid())},
             start_new_session=True,
             preexec_fn=partial(die_with, os.getpid()),
         )

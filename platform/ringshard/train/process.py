@@ -13,7 +13,7 @@ from ringshard.train.attempt import Attempt
 
 def run_rank(main: Callable[[Path, int], None]) -> NoReturn:
     """Calls `main(run_dir, attempt)` with what the command line names, and ends the process."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a rank ends with its torchrun
+    _die_with_torchrun()
     run_dir, number = Path(sys.argv[1]), int(sys.argv[2])
     attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
     attempt.redirect()
@@ -26,3 +26,21 @@ def run_rank(main: Callable[[Path, int], None]) -> NoReturn:
     sys.stdout.flush()
     # Tearing the interpreter down takes seconds after torch; nothing is left to do.
     os._exit(code)
+
+
+def _die_with_torchrun() -> None:
+    """The kernel kills this rank when its torchrun dies, also if it did before it was asked to:
+    then the parent is no longer the child of the agent."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    agent = os.environ.get("RINGSHARD_AGENT")
+    if agent is not None and _parent_of(os.getppid()) != int(agent):
+        os._exit(1)
+
+
+def _parent_of(pid: int) -> int | None:
+    """proc(5): the second field behind the name of the program; None where the process is gone."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(status.rpartition(")")[2].split()[1])
