@@ -31,6 +31,7 @@ def command(job: Job, run_dir: Path, attempt: int, module: str = "ringshard.trai
         f"--rdzv-endpoint={'localhost:0' if hardware.nodes == 1 else 'FIRST_NODE:29400'}",
         f"--rdzv-id={run_dir.name}-{attempt}",
         "--monitor-interval=0.1",
+        f"--log-dir={run_dir / 'attempts' / str(attempt) / 'torchrun'}",  # not the temporary folder
         "--shutdown-timeout=5",  # once a rank has failed, the others wait for it in vain
         *("-m", module, str(run_dir), str(attempt)),
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from ringshard import checkpoint, optim, registry
 from ringshard.checkpoint import TrainState
 from ringshard.config.length import Length
+from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
@@ -69,7 +70,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
-        console=Console(length.nominal_steps, state.step, log=attempt.log) if first else None,
+        console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )
     return Assembly(trainer, description, validation, evaluation, save)
@@ -113,6 +114,12 @@ def _peak(job: Job, mesh: Mesh, description: Description, training: Dataset) -> 
 def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:
     own = [registry.lookup("hook", name)(**args) for name, args in job.train.hooks.items()]
     return [Log(job.train.log_every), evaluation, save, CollectGarbage(), *own]
+
+
+def _console(job: Job, attempt: Attempt, length: Length, state: TrainState) -> Console:
+    """Plain lines for a debugger: a bar would be drawn over its prompt."""
+    plain = None if job.debug.mode is DebugMode.off else False
+    return Console(length.nominal_steps, state.step, is_terminal=plain, log=attempt.log)
 
 
 def _spool(job: Job, attempt: Attempt) -> Spool | None:

@@ -130,7 +130,15 @@ def _bar(console: rich.console.Console) -> Progress:
         "{task.completed}/{task.total}  {task.fields[facts]}",
         table_column=Column(no_wrap=True, overflow="ellipsis"),
     )
-    return Progress(BarColumn(bar_width=24), text, console=console, auto_refresh=False)
+    return Progress(
+        BarColumn(bar_width=24),
+        text,
+        console=console,
+        auto_refresh=False,
+        # What others print, a debugger's prompt for one, must not wait for a whole line.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 class _Unbreakable:

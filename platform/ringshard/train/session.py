@@ -59,8 +59,8 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "data": f"{', '.join(data.corpora)}, {data.vocab_size} token ids",
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
-        "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} "
-        f"(dp_replicate {parallelism.dp_replicate}, cp {trainer.mesh.ring.size})",
+        "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
+        f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard} × cp {parallelism.cp})",
         "estimate": estimate(
             job,
             trainer.mesh,
