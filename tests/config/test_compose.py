@@ -12,10 +12,11 @@ from ringshard.config.checks import check
 from ringshard.config.command import parse
 from ringshard.config.complete import complete
 from ringshard.config.compose import compose, conf_dir
-from ringshard.config.schema.data import DocumentUnit
+from ringshard.config.schema.data import CorpusKind, DocumentUnit
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import AdamW
 from ringshard.config.schema.reader import build, plain
+from ringshard.errors import ConfigError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -47,10 +48,10 @@ NEEDS = {
 @pytest.mark.parametrize("group", OPTIONS)
 def test_every_option_of_every_group_composes_and_survives_freezing(group: str) -> None:
     """Those that need nothing are members of one sweep, the others have commands of their own."""
-    names = [f"{group}={name}" for name in OPTIONS[group] if name != "pretrained"]
+    names = [f"{group}={name}" for name in OPTIONS[group] if name not in ("pretrained", "custom")]
     alone = [name for name in names if name in NEEDS]
     together = [name.partition("=")[2] for name in names if name not in NEEDS]
-    commands = [[f"{group}={','.join(together)}"], *([name, *NEEDS[name]] for name in alone)]
+    commands = [["-m", f"{group}={','.join(together)}"], *([name, *NEEDS[name]] for name in alone)]
     for job in chain.from_iterable(jobs(*command) for command in commands):
         assert build(Job, plain(job)) == job
 
@@ -111,6 +112,27 @@ def test_the_free_degree_takes_what_is_left_over(
     (job,) = jobs(f"parallelism={option}", *four)
     found = job.parallelism
     assert (found.dp_replicate, found.dp_shard, found.cp) == degrees
+
+
+def test_a_custom_model_has_the_fields_that_are_given_and_no_others() -> None:
+    custom = ("model=custom", "model.type=gpt2", "model.config={n_layer: 2, n_head: 2}")
+    (job,) = jobs(*custom, "model.config.n_embd=64", "data.seq_len=64")
+    assert job.model.config == {"n_layer": 2, "n_head": 2, "n_embd": 64}
+    assert job.model.type == job.output.name == "gpt2"
+    assert [job.model.type for job in jobs("-m", *custom[::2], "model.type=gpt2,llama")] == [
+        "gpt2",
+        "llama",
+    ]
+
+
+def test_a_new_corpus_is_given_as_advised() -> None:
+    with pytest.raises(ConfigError, match="a new corpus is given whole") as refused:
+        jobs("data.corpora.b.path=b.txt")
+    advised = str(refused.value).split("as in ")[1].strip("'")
+    (job,) = jobs(advised, advised.replace(".b=", ".c=").replace("FILE", "c.txt"))
+    assert list(job.data.corpora) == ["python_stdlib", "b", "c"]
+    assert job.data.corpora["b"].path == "/somewhere/FILE"
+    assert job.data.corpora["c"].kind is CorpusKind.text_files
 
 
 def test_an_optimizer_keeps_its_own_fields() -> None:

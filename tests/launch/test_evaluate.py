@@ -120,7 +120,7 @@ MISTAKES = {
     "run=/nope": "run=/nope does not exist",
     "run=.": "run=. is not the folder of a run",
     "model=.": "model=. is not the folder of a model: it has no config.json",
-    "run=RUN,/nope": "run=/nope does not exist",
+    "-m run=RUN,/nope": "run=/nope does not exist",
     "run=RUN checkpoint=4": "checkpoint=4 is neither a step nor a folder with a checkpoint: the "
     "steps of the run are 3, 6",
     "run=RUN sequences=-1": "sequences=-1 must be at least 0",

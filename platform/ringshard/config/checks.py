@@ -197,6 +197,11 @@ def _even_batch(job: Job, sequences: int) -> str:
 def _model(job: Job) -> None:
     sources = {"type": job.model.type, "path": job.model.path, "pretrained": job.model.pretrained}
     given = [f"model.{key}={value}" for key, value in sources.items() if value]
+    folders = [text for text in given if not text.startswith("model.type=")]
+    if sources["type"] and len(folders) == 1:
+        raise ConfigError(
+            f"{' and '.join(given)}: the folder says the type, use model=pretrained {folders[0]}"
+        )
     if len(given) != 1:
         raise ConfigError(
             f"{' and '.join(given) or 'model.type is missing'}:"

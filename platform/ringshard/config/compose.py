@@ -7,16 +7,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from ringshard.config import overlay
+from ringshard.config.leaves import named
+from ringshard.config.opened import opened
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.schedule import SCHEDULES
 from ringshard.config.sentences import sentence, unknown_key
@@ -59,11 +64,13 @@ def compose(
     beneath: what a member has where it names nothing, for a schema whose groups have no defaults.
     Raises ConfigError, in one sentence, for whatever Hydra, OmegaConf or the schema refuse.
     """
+    command = replace(command, overrides=opened(command.overrides))
     _store(command.config_name, overlay.blank(schema) if beneath else schema)
     members: list[Member[T]] = []
 
     def collect(composed: Iterator[tuple[list[str], DictConfig]]) -> None:
         for overrides, config in composed:
+            _check_type(overrides, config)
             if beneath:
                 config = overlay.laid_over(beneath(overrides, config), config, overrides)
             members.append(Member(overrides, _typed(config, schema)))
@@ -132,6 +139,24 @@ def _full_error() -> Iterator[None]:
         del os.environ["HYDRA_FULL_ERROR"]
         if before is not None:
             os.environ["HYDRA_FULL_ERROR"] = before
+
+
+def _check_type(overrides: list[str], config: DictConfig) -> None:
+    """A type given beside an option of another type would be laid over fields it does not have."""
+    chosen = HydraConfig.get().runtime.choices.get("model")
+    if chosen == "custom" and not config.model.type:
+        raise ConfigError("model.type is missing: give it, as in model=custom model.type=gpt2")
+    if chosen is None or "model.type" not in map(named, overrides):
+        return
+    loader = GlobalHydra.instance().config_loader()
+    assert isinstance(loader, ConfigLoaderImpl)
+    option = loader.repository.load_config(f"model/{chosen}")
+    own = option.config.get("type") if option else None
+    if own not in (None, config.model.type):
+        raise ConfigError(
+            f"model.type={config.model.type} does not go with model={chosen}'s fields:"
+            " use model=custom"
+        )
 
 
 def _typed(config: DictConfig, schema: type[T]) -> T:

@@ -138,7 +138,7 @@ def _no_key(key: str, given: str, text: str, schema: type) -> str:
 
 
 def _whole_corpus(name: str, given: str) -> str:
-    whole = f"+data.corpora.{name}='{{kind: text_files, path: …}}'"
+    whole = f"'+data.corpora.{name}={{kind: text_files, path: FILE}}'"
     return f"{given}: a new corpus is given whole, as in {whole}"
 
 
