@@ -167,10 +167,11 @@ def _batch(job: Job) -> None:
                 f" data.seq_len={job.data.seq_len}: use {near}"
             )
     dp_size = job.hardware.world_size // job.parallelism.cp
-    if sequences % (dp_size * train.micro_batch):
+    if sequences % (dp_size * (train.micro_batch or 1)) or not train.micro_batch:
+        size = f" × train.micro_batch={train.micro_batch}" if train.micro_batch else ""
         raise ConfigError(
             f"train.global_batch={train.global_batch} {train.batch_unit.name} must be a multiple of"
-            f" {_readers(job)} × train.micro_batch={train.micro_batch}:"
+            f" {_readers(job)}{size}:"
             f" use {_even_batch(job, sequences)}"
         )
 
@@ -184,11 +185,11 @@ def _readers(job: Job) -> str:
 def _even_batch(job: Job, sequences: int) -> str:
     """The nearest batch that divides evenly, and the largest micro-batch for this one."""
     train, dp_size = job.train, job.hardware.world_size // job.parallelism.cp
-    step = dp_size * train.micro_batch
+    step = dp_size * (train.micro_batch or 1)
     unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
     near = f"train.global_batch={max(1, round(sequences / step)) * step * unit}"
     share, rest = divmod(sequences, dp_size)
-    if rest:
+    if rest or not train.micro_batch:
         return near
     micro = max(size for size in range(1, train.micro_batch + 1) if share % size == 0)
     return f"{near} or train.micro_batch={micro}"

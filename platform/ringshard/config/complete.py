@@ -1,4 +1,5 @@
-"""What a composed job leaves open: where its paths start from, and the degree that is -1."""
+"""What a composed job leaves open: where its paths start from, the degree that is -1, and the size
+of a micro-batch."""
 
 import os
 import re
@@ -7,12 +8,16 @@ from pathlib import Path
 from ringshard.config.degrees import fill_degree
 from ringshard.config.schema.data import Corpus, CorpusKind, Data
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.train import BatchUnit
 
 _SQLITE = "sqlite:///"
+LARGEST_MICRO_BATCH = 8
+"""What a process reads at once where the job names no size [sequences]."""
 
 
 def complete(job: Job, folder: Path) -> None:
-    """Fills in place: paths become absolute, starting at `folder`; a degree of -1 becomes a number.
+    """Fills in place: paths become absolute, starting at `folder`; a degree of -1 and a
+    micro-batch of null become numbers.
 
     A frozen job must mean the same from any folder.
     """
@@ -26,6 +31,19 @@ def complete(job: Job, folder: Path) -> None:
     job.tracking.uri = _absolute_uri(job.tracking.uri, folder)
     complete_data(job.data, folder)
     fill_degree(job.parallelism, job.hardware.world_size)
+    if job.train.micro_batch is None:
+        job.train.micro_batch = _micro_batch(job)
+
+
+def _micro_batch(job: Job) -> int | None:
+    """The largest that divides the rows of a reader; null where they don't come out even, which
+    `check` says."""
+    readers = job.hardware.world_size // max(1, job.parallelism.cp)
+    per_row = job.data.seq_len if job.train.batch_unit is BatchUnit.tokens else 1
+    if readers < 1 or per_row < 1 or job.train.global_batch % (readers * per_row):
+        return None
+    share = job.train.global_batch // (readers * per_row)
+    return max(size for size in range(1, LARGEST_MICRO_BATCH + 1) if share % size == 0)
 
 
 def complete_data(data: Data, folder: Path) -> None:

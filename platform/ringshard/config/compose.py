@@ -151,7 +151,7 @@ def _check_type(overrides: list[str], config: DictConfig) -> None:
     loader = GlobalHydra.instance().config_loader()
     assert isinstance(loader, ConfigLoaderImpl)
     option = loader.repository.load_config(f"model/{chosen}")
-    own = option.config.get("type") if option else None
+    own = OmegaConf.select(option.config, "type") if option else None
     if own not in (None, config.model.type):
         raise ConfigError(
             f"model.type={config.model.type} does not go with model={chosen}'s fields:"

@@ -123,8 +123,8 @@ def _refuse_empty(data: Data, mixture: Mixture, packed: dict[str, dict[str, _Pac
         row = f"row of data.seq_len={data.seq_len}" if short else "document of two tokens or more"
         raise ConfigError(
             f"data.validation_share={data.validation_share} of {_size(mixture)} leaves no {row} "
-            f"for validation: raise the share, {'shorten the rows, ' if short else ''}"
-            "or set data.split=position"
+            f"for validation: set data.split=position, {'shorten the rows, ' if short else ''}"
+            "or raise the share"
         )
 
 

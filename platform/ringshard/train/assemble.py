@@ -55,7 +55,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     length = Length.of(job.train, job.data)
     description = describe_built(model)
     evaluation = Evaluate(
-        validation, job.train.eval_every, job.train.eval_sequences, job.train.micro_batch
+        validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
     first = mesh.is_first
     trainer = Trainer(
@@ -98,7 +98,7 @@ def _batches(
         mesh.dp_size,
         state.rows_read,
         repeat_first=job.train.overfit_batch,
-        cut=cutter.ahead(job.train.micro_batch),
+        cut=cutter.ahead(job.train.rows_at_once),
     )
 
 

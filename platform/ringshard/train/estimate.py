@@ -48,7 +48,7 @@ def to_come_gib(job: Job, mesh: Mesh, description: Description) -> float:
     """
     shards = mesh.fsdp.size(-1)
     size = 2 if job.precision.compute is Dtype.bf16 else 4
-    tokens = job.train.micro_batch * job.data.seq_len / mesh.ring.size
+    tokens = job.train.rows_at_once * job.data.seq_len / mesh.ring.size
     head = description.vocab_size * description.hidden
     block = (description.matmul_parameters - head) / description.layers
     kept = 2 * (block / description.hidden + 2 * description.hidden)  # numbers of a token

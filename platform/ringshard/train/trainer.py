@@ -82,7 +82,7 @@ class Trainer:
         # Dropout is drawn anew from (seed, step, rank) each step: no generator need be saved.
         torch.manual_seed(hashed_seed(train.seed, state.step, self.mesh.rank))
         lr = self.lr()
-        pieces = batch.pieces or self.cutter.pieces(batch, train.micro_batch)
+        pieces = batch.pieces or self.cutter.pieces(batch, train.rows_at_once)
         loss = forward_backward(
             self.model,
             pieces,
