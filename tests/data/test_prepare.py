@@ -420,7 +420,7 @@ def test_command_tells_a_mistake_in_one_sentence(tmp_path: Path) -> None:
 
 def test_job_prints_where_the_data_lie(texts: Path, tmp_path: Path) -> None:
     jobs = Path(__file__).parents[2] / "jobs" / "prepare.py"
-    overrides = ["data=text_files", f"data.path={texts}", "data.seq_len=16,32"]
+    overrides = ["-m", "data=text_files", f"data.path={texts}", "data.seq_len=16,32"]
     command = [sys.executable, str(jobs), *overrides, f"output.root={tmp_path / 'out'}"]
     done = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

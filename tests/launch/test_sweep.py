@@ -84,7 +84,7 @@ def test_bad_data_is_refused_before_a_run_directory_exists(tmp_path: Path) -> No
 def test_a_model_that_cannot_be_built_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
-    mistakes = {"model.type=lama": "did you mean"}
+    mistakes = {"model=custom model.type=lama": "did you mean"}
     mistakes |= {"model=gpt2_char data.seq_len=128": "longer than the 64 positions"}
     for typed, sentence in mistakes.items():
         ended = answer(tmp_path, *typed.split())
