@@ -2,7 +2,7 @@
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 
 from ringshard.errors import ConfigError
 
@@ -51,5 +51,5 @@ def _parsed(text: str) -> Override | None:
     """None where it cannot be parsed, which Hydra will say."""
     try:
         return OverridesParser.create().parse_override(text)
-    except OverrideParseException:
+    except HydraException:
         return None
