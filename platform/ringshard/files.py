@@ -25,7 +25,7 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -40,9 +40,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     yield beside
-    _sync_folder(beside)
+    sync(beside)
     beside.rename(path)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -53,8 +53,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _sync_folder(path: Path) -> None:
-    """A rename is on the disk once its folder is."""
+def sync(path: Path) -> None:
+    """Brings a file or a folder to the disk; a rename is there once its folder is."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -4,13 +4,13 @@ A checkpoint is written to `.tmp-…` and renamed to `step-00001000`: the rename
 what a killed save leaves behind is never listed, and what is listed is never written to again.
 """
 
-import os
 import re
 import shutil
 from pathlib import Path
 from uuid import uuid4
 
 from ringshard.checkpoint.state import TRAIN_STATE, TrainState
+from ringshard.files import sync
 
 METADATA = ".metadata"
 """Written last by torch.distributed.checkpoint."""
@@ -50,11 +50,11 @@ def commit(unfinished: Path, state: TrainState, keep: int) -> Path:
     state.write(unfinished)
     # torch syncs .metadata before its buffer is flushed, and never the folder.
     for path in (unfinished / TRAIN_STATE, unfinished / METADATA, unfinished):
-        _sync(path)
+        sync(path)
     if target.exists():  # not complete, or `begin` would have seen it
         _discard(target)
     unfinished.rename(target)
-    _sync(root)
+    sync(root)
     _clean(root, target, keep)
     return target
 
@@ -71,11 +71,3 @@ def _clean(root: Path, newest: Path, keep: int) -> None:
 def _discard(checkpoint: Path) -> None:
     """Takes a checkpoint off the list at once; `_clean` removes its files."""
     checkpoint.rename(checkpoint.parent / f".trash-{checkpoint.name}-{uuid4().hex}")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

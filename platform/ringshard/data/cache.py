@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ringshard.files import sync
+
 
 def built(folder: Path, fill: Callable[[Path], None]) -> Path:
     """The folder, filled by `fill` if it is not there; others wait for the process that builds.
@@ -28,19 +30,11 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
     try:
         fill(draft)
         for path in (*draft.rglob("*"), draft):
-            _sync(path)
+            sync(path)
         draft.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
