@@ -42,16 +42,16 @@ def to_come_gib(job: Job, mesh: Mesh, description: Description) -> float:
     """Memory of this process that a step adds to what is held before it: gradients and activations
     [GiB].
 
-    A block keeps, of each token, about the inputs and outputs of its products, and as much again
-    between them (norms, rotations, the gate): 2 · Σ (in + out) numbers. Σ out is estimated by the
-    block's weights / hidden size.
+    A block keeps, of each token, about the inputs and outputs of its products, and twice as much
+    between them (norms, rotations, the gate, attention's own): 3 · Σ (in + out) numbers, which is
+    what was measured. Σ out is estimated by the block's weights / hidden size.
     """
     shards = mesh.fsdp.size(-1)
     size = 2 if job.precision.compute is Dtype.bf16 else 4
     tokens = job.train.rows_at_once * job.data.seq_len / mesh.ring.size
     head = description.vocab_size * description.hidden
     block = (description.matmul_parameters - head) / description.layers
-    kept = 2 * (block / description.hidden + 2 * description.hidden)  # numbers of a token
+    kept = 3 * (block / description.hidden + 2 * description.hidden)  # numbers of a token
     if job.parallelism.activation_checkpoint is ActivationCheckpoint.block:
         held = kept + 2 * description.hidden * description.layers
     else:
