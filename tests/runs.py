@@ -16,7 +16,6 @@ from ringshard.config.schema.data import Corpus, Data, Split
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.optimizer import AdamW
-from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.schedule import Cosine
 from ringshard.config.schema.train import Train
 from ringshard.data.prepare import prepare
@@ -86,7 +85,7 @@ class _DeathError(Exception):
 def _attempt(
     job: Job, run_dir: Path, number: int, stop_before: int | None, die_before: int | None
 ) -> dict[str, torch.Tensor]:
-    mesh = meshes.build(Parallelism(), torch.device("cpu"))
+    mesh = meshes.build(job.parallelism, torch.device("cpu"))
     steps, last = itertools.count(), mesh.rank == mesh.world_size - 1
 
     def stop() -> bool:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from ringshard.config.schema.data import Corpus, CorpusKind, Data
+from ringshard.config.schema.data import Corpus, CorpusKind, Data, Packing
 from ringshard.config.schema.hardware import Hardware
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.model import Model
@@ -105,7 +105,9 @@ def _take_turns(contenders: dict[str, Steps]) -> dict[str, Rounds]:
 
 def setting(folder: Path) -> Job:
     data = Data(
-        corpora={"stdlib": Corpus(kind=CorpusKind.python_stdlib)}, cache=str(folder / "data")
+        corpora={"stdlib": Corpus(kind=CorpusKind.python_stdlib)},
+        packing=Packing.concat,  # the others know of no documents
+        cache=str(folder / "data"),
     )
     prepared = prepare(data)
     return Job(

@@ -35,12 +35,12 @@ OPTIONS: dict[str, list[str]] = {}
 for path in sorted(conf_dir().glob("*/*.yaml")):
     OPTIONS.setdefault(path.parent.name, []).append(path.stem)
 NEEDS = {
-    "hardware=slurm_h100": ["train.global_batch=64"],
     "data=text_files": ["data.path=x"],
     "data=hf_dataset": ["data.path=x"],
     "data=mixture": ["data.path=x"],
     "experiment=shakespeare_char": ["data.path=x"],
     "model=gpt2_char": ["data.seq_len=64"],
+    "parallelism=hsdp_ring": ["hardware.processes_per_node=4"],
 }
 
 
@@ -77,13 +77,12 @@ def test_paths_start_where_the_command_was_given_and_the_degree_is_filled_in() -
         "data=text_files",
         "data.path=texts/*.txt",
         "hardware.processes_per_node=4",
-        "train.micro_batch=4",
     )
     assert job.output.root == "/somewhere/outputs" and job.user.path == "/somewhere"
     assert job.data.cache == "/somewhere/outputs/data"
     assert job.data.corpora["text"].path == "/somewhere/texts/*.txt"
     assert job.tracking.uri == "sqlite:////somewhere/outputs/mlflow.db"
-    assert job.parallelism.dp_shard == 4
+    assert job.parallelism.dp_shard == 4 and job.train.micro_batch == 4
 
 
 def test_what_a_document_is_can_be_said_in_short() -> None:
@@ -98,6 +97,33 @@ def test_an_own_data_file_needs_no_cache(tmp_path: Path) -> None:
     (tmp_path / "data" / "mine.yaml").write_text("corpora:\n  a:\n    path: a.txt\n")
     (job,) = jobs(f"--config-dir={tmp_path}", "data=mine", "output.root=here")
     assert job.data.cache == "/somewhere/here/data"
+
+
+@pytest.mark.parametrize(
+    ("option", "degrees"),
+    [("fsdp", (1, 4, 1)), ("ring", (1, 1, 4)), ("fsdp_ring", (1, 2, 2)), ("hsdp_ring", (2, 1, 2))],
+)
+def test_the_free_degree_takes_what_is_left_over(
+    option: str, degrees: tuple[int, int, int]
+) -> None:
+    (job,) = jobs(f"parallelism={option}", "hardware.processes_per_node=4")
+    found = job.parallelism
+    assert (found.dp_replicate, found.dp_shard, found.cp) == degrees
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        ("parallelism=fsdp", 8),
+        ("parallelism=ring train.global_batch=17", 1),
+        ("train.global_batch=24", 6),
+        ("train.batch_unit=tokens train.global_batch=1536", 3),
+        ("hardware=slurm_h100", 2),
+        ("train.micro_batch=2", 2),
+    ],
+)
+def test_the_micro_batch_is_the_largest_that_divides(given: str, size: int) -> None:
+    assert jobs(*given.split())[0].train.micro_batch == size
 
 
 def test_a_custom_model_has_the_fields_that_are_given_and_no_others() -> None:

@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from ringshard.config.schema.data import Corpus, CorpusKind, Data
+
+settings.register_profile("shared", deadline=None)  # others work on the same cores
+settings.load_profile("shared")
 
 Make = Callable[..., Data]
 

@@ -21,7 +21,7 @@ from ringshard.config.schema.data import (
     Tokenizer,
     TokenizerKind,
 )
-from ringshard.data.dataset import Dataset, Rows
+from ringshard.data.dataset import Dataset, Rows, concatenated
 from ringshard.data.prepare import prepare
 from ringshard.data.tokenizer import END
 from ringshard.errors import ConfigError
@@ -36,7 +36,8 @@ def texts_of(dataset: Dataset, first: int, last: int) -> list[str]:
 
 
 def equal(one: Rows, two: Rows) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    arrays = zip([*one[:3], *one.bounds], [*two[:3], *two.bounds], strict=True)
+    return all(np.array_equal(a, b) for a, b in arrays)
 
 
 def lines(path: Path, weight: float = 1.0) -> Corpus:
@@ -66,7 +67,7 @@ def test_rows_read_in_pieces_are_those_read_at_once(dataset: Dataset, data: st.D
     cuts = sorted(data.draw(st.lists(st.integers(0, 100), min_size=1, max_size=5)))
     edges = [first, *(first + cut for cut in cuts)]
     parts = [dataset.read(a, b) for a, b in itertools.pairwise(edges)]
-    together = Rows(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    together = concatenated(parts)
     assert equal(together, dataset.read(edges[0], edges[-1]))
 
 
@@ -78,7 +79,7 @@ def test_ranks_read_together_what_one_process_reads(dataset: Dataset, world: int
         parts = [
             dataset.read(first + rank * each, first + (rank + 1) * each) for rank in range(world)
         ]
-        together = Rows(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        together = concatenated(parts)
         assert equal(together, dataset.read(first, first + batch))
 
 
@@ -122,7 +123,14 @@ def test_rows_are_the_documents_of_their_split_end_to_end_and_nothing_of_the_oth
     (tmp_path / "a.txt").write_text("\n".join(documents))
     tokenizer, cache = Tokenizer(kind=TokenizerKind.characters), str(tmp_path / "cache")
     corpora = {"a": lines(tmp_path / "a.txt")}
-    data = Data(corpora, tokenizer=tokenizer, seq_len=10, validation_share=0.3, cache=cache)
+    data = Data(
+        corpora,
+        tokenizer=tokenizer,
+        seq_len=10,
+        packing=Packing.concat,
+        validation_share=0.3,
+        cache=cache,
+    )
     of_both = []
     for split in ("train", "validation"):
         dataset = opened(data, split)
@@ -176,7 +184,7 @@ def test_characters_of_one_text_are_its_vocabulary(tmp_path: Path) -> None:
     )
     dataset = opened(data, "validation")
     assert dataset.vocab_size == len(set(text))
-    assert dataset.rows == (len(text) - int(len(text) * 0.9) - 1) // 10
+    assert dataset.rows == -(-(len(text) - int(len(text) * 0.9) - 1) // 10)
     assert dataset.decode(dataset.encode("or not")) == "or not"
     assert dataset.bigram_entropy is not None and 0 < dataset.bigram_entropy < math.log(12)
 
@@ -184,3 +192,54 @@ def test_characters_of_one_text_are_its_vocabulary(tmp_path: Path) -> None:
 def test_removed_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.prepared=.*gone is gone: prepare the data again"):
         Dataset(tmp_path / "gone", "train", 1)
+
+
+def test_bounds_of_rows_are_not_those_of_their_documents(dataset: Dataset) -> None:
+    rows = dataset.read(0, 2 * dataset.rows)
+    for bounds, learned in zip(rows.bounds, rows.loss_mask, strict=True):
+        assert bounds[0] == 0 and bounds[-1] == dataset.seq_len and (np.diff(bounds) > 0).all()
+        assert not learned[bounds[1:-1] - 1].any()  # the first token of another document
+    if dataset._metadata["packing"] == "concat":
+        assert all(len(bounds) == 2 for bounds in rows.bounds)
+
+
+@pytest.mark.parametrize("seq_len", [7, 30])
+def test_a_document_of_a_row_holds_tokens_of_another(tmp_path: Path, seq_len: int) -> None:
+    """No character occurs twice, and each but a first follows the one before it in the alphabet."""
+    sizes = np.random.default_rng(3).integers(2, 60, 40)
+    starts = 0x4E00 + np.cumsum(sizes + 1) - sizes
+    documents = ["".join(map(chr, range(a, a + n))) for a, n in zip(starts, sizes, strict=True)]
+    (tmp_path / "a.txt").write_text("\n".join(documents))
+    tokenizer = Tokenizer(kind=TokenizerKind.characters)
+    cache, corpora = str(tmp_path / "cache"), {"a": lines(tmp_path / "a.txt")}
+    dataset = opened(Data(corpora, tokenizer=tokenizer, seq_len=seq_len, cache=cache))
+    rows = dataset.read(0, dataset.rows)
+    learned, padding = Counter[str](), 0
+    for tokens, mask, bounds in zip(rows.tokens, rows.loss_mask, rows.bounds, strict=True):
+        text = dataset.decode(tokens).replace(END, "~")
+        for first, last in itertools.pairwise(bounds):
+            piece = text[first:last]
+            padding += (last - first) * (piece == "~" * (last - first))
+            assert piece.strip("~") in "\n".join(documents)
+        for at in np.flatnonzero(mask):
+            assert text[at + 1] in ("~", chr(ord(text[at]) + 1))
+            learned[text[at + 1]] += 1
+    mine = [text for text in documents if learned[text[1]]]
+    assert learned == Counter("".join(text[1:] + "~" for text in mine))
+    assert dataset.padding == pytest.approx(padding / (dataset.rows * seq_len))
+
+
+def test_padding_of_a_mixture_is_that_of_its_rows(mixed: Data) -> None:
+    data = replace(mixed, packing=Packing.none, seq_len=16)  # 21 tokens: 16 and 5 of two rows
+    assert opened(data).padding == pytest.approx(11 / 32)
+    assert opened(data, "validation").padding == pytest.approx(11 / 32)
+    assert opened(replace(data, packing=Packing.concat)).padding == 0
+
+
+@pytest.mark.parametrize("packing", list(Packing), ids=lambda packing: str(packing.name))
+def test_pairs_across_documents_count_where_none_is_read(tmp_path: Path, packing: Packing) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(["az", "bz", "cz"] * 40))
+    corpora, cache = {"a": lines(tmp_path / "a.txt")}, str(tmp_path / "cache")
+    data = Data(corpora, seq_len=16, packing=packing, validation_share=0.3, cache=cache)
+    entropy = opened(data).bigram_entropy
+    assert entropy is not None and (entropy > 0) == (packing is Packing.concat)

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,46 @@ def test_a_row_of_its_own_holds_one_document_and_each_target_once(
     assert targets == Counter(expected)
     documents = [set(np.searchsorted(bounds, row, side="right")) for row in rows]
     assert all(len(of) == 1 for of in documents) and all(len(row) <= seq_len + 1 for row in rows)
+
+
+@given(LENGTHS, SPLITS, SEQ_LEN)
+def test_documents_put_together_are_read_whole_and_each_target_once(
+    lengths: list[int], split: Split, seq_len: int
+) -> None:
+    for spans in divide(bounds_of(lengths), split, 0.3).values():
+        learnable = Spans(*(side[spans.end - spans.start > 1] for side in spans))
+        inputs, targets = Counter[int](), Counter[int]()
+        made = layout(index(spans, Packing.documents, seq_len), Packing.documents, seq_len)
+        for row in range(made.rows):
+            pieces = [range(part.start, part.stop) for part in made.slices(row)]
+            tokens = [token for piece in pieces for token in piece]
+            assert 1 < len(tokens) <= seq_len + 1 and tokens == sorted(tokens)
+            inputs.update(tokens[:seq_len])
+            targets.update(token for piece in pieces for token in piece[1:])
+        assert targets == Counter(set(tokens_of(learnable)) - set(learnable.start))
+        last = set(learnable.end - 1)  # has no target: in a full row it is not read
+        assert max(inputs.values(), default=1) == 1
+        assert set(inputs) | last == set(tokens_of(learnable))
+        assert made.filled() == inputs.total()
+
+
+@pytest.mark.parametrize("packing", list(Packing), ids=lambda packing: str(packing.name))
+@given(lengths=LENGTHS, seq_len=SEQ_LEN)
+def test_filled_inputs_are_those_of_all_rows(
+    packing: Packing, lengths: list[int], seq_len: int
+) -> None:
+    bounds = bounds_of(lengths)
+    spans = Spans(bounds[:-1], bounds[1:])
+    made = layout(index(spans, packing, seq_len), packing, seq_len)
+    rows = rows_of(spans, packing, seq_len)
+    assert made.filled() == sum(min(len(row), seq_len) for row in rows)
+
+
+def test_one_long_text_is_cut_as_end_to_end() -> None:
+    text = Spans(np.array([5]), np.array([1005]))
+    rows = [rows_of(text, packing, 16) for packing in (Packing.documents, Packing.concat)]
+    assert len(rows[0]) == len(rows[1]) + 1  # the rest, which fills no row
+    assert all(np.array_equal(one, two) for one, two in zip(*rows, strict=False))
 
 
 @given(st.lists(st.booleans(), max_size=30))

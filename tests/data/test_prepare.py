@@ -78,12 +78,13 @@ def test_other_rows_of_the_same_text_share_its_store(texts: Path, make: Make) ->
         for options in [
             {},
             {"seq_len": 17},
+            {"packing": Packing.concat},
             {"packing": Packing.none},
             {"split": Split.position},
             {"validation_share": 0.3},
         ]
     }
-    assert len(digests) == 5 and len(stores(make(texts))) == 1
+    assert len(digests) == 6 and len(stores(make(texts))) == 1
 
 
 def test_changed_file_makes_a_new_store(texts: Path, make: Make) -> None:
@@ -361,15 +362,28 @@ def test_folder_without_tokenizer_is_told(texts: Path, make: Make, there: bool) 
 
 
 def test_text_too_short_for_the_rows_is_told(tmp_path: Path, make: Make) -> None:
+    whole = {"packing": Packing.concat}
     path = write(tmp_path / "a.txt", "some text")
     with pytest.raises(ConfigError, match=r"data\.seq_len=16 is too long for data\.corpora\.text"):
-        prepare(make(path))
+        prepare(make(path, **whole))
     path = write(tmp_path / "a.txt", "some text " * 20)
-    with pytest.raises(
-        ConfigError, match=r"share=0\.2 of 1 documents with 201 tokens leaves no row"
-    ):
-        prepare(make(path))
-    assert prepare(make(path, split=Split.position)).validation_rows == 2
+    with pytest.raises(ConfigError, match=r"share=0\.2 of 201 tokens in 1 document leaves no row"):
+        prepare(make(path, **whole))
+    assert prepare(make(path, split=Split.position, **whole)).validation_rows == 2
+
+
+@pytest.mark.parametrize("packing", [Packing.documents, Packing.none])
+def test_documents_too_few_or_too_short_are_told(
+    tmp_path: Path, make: Make, packing: Packing
+) -> None:
+    path = write(tmp_path / "a.txt", "some text")
+    with pytest.raises(ConfigError, match="leaves no document of two tokens or more for valid"):
+        prepare(make(path, packing=packing))
+    path = write(tmp_path / "a.txt", "x")
+    one = {"split": Split.position, "tokenizer": Tokenizer(kind=TokenizerKind.characters)}
+    sentence = rf"data\.packing={packing.name} finds no document of two tokens or more to train on"
+    with pytest.raises(ConfigError, match=sentence):
+        prepare(make(path, packing=packing, **one))
 
 
 def run(job: Job) -> subprocess.CompletedProcess[str]:

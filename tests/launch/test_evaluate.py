@@ -99,12 +99,14 @@ def test_a_dry_run_says_what_would_be_evaluated(
 def test_loss_and_samples_are_the_same_at_any_topology(run: Path) -> None:
     options = (f"run={run}", f"sequences={SEQUENCES}", 'prompts=["the ", ""]', "sample_tokens=40")
     single = (*ONE, "micro_batch=3")
-    results = [_result(*_evaluate(run.parents[2], *options, *more)) for more in ((), single)]
+    ring = ("parallelism=ring", "micro_batch=5")
+    ways = ((), single, ring)
+    results = [_result(*_evaluate(run.parents[2], *options, *more)) for more in ways]
     for result in results:
         assert result["loss"] == pytest.approx(curve(run, "val/loss")[6], rel=1e-6)
         assert result["perplexity"] == pytest.approx(math.exp(result["loss"]))
         assert result["tokens"] == SEQUENCES * 32
-    assert results[0]["samples"] == results[1]["samples"]
+    assert results[0]["samples"] == results[1]["samples"] == results[2]["samples"]
     assert [len(sample["text"]) for sample in results[0]["samples"]] == [40, 40]
 
 

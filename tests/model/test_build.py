@@ -10,12 +10,13 @@ from ranks import run_ranks
 from transformers import AutoModelForCausalLM
 
 from ringshard.config.schema.model import Model
-from ringshard.config.schema.parallelism import Parallelism
+from ringshard.config.schema.parallelism import Attention, Parallelism
 from ringshard.errors import ConfigError
 from ringshard.model.architecture import architecture
 from ringshard.model.build import build_on_meta
 from ringshard.parallel import mesh as meshes
 from ringshard.train.network import check_model, model_on
+from ringshard.train.pieces import Cutter
 
 IDS = torch.arange(4 * 17).view(4, 17) * 7 % VOCAB
 
@@ -24,8 +25,9 @@ def _ours(name: str) -> tuple[dict[str, torch.Tensor], float, torch.Tensor]:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
     model = model_on(mesh, job(Topology(), name), VOCAB)
     model.eval()
-    loss, _ = model(IDS[:, :-1], targets=IDS[:, 1:])
-    return full_parameters(model), loss.item() / (4 * 16), model(IDS[:, :-1]).detach()
+    context = Cutter.of(job(Topology(), name), mesh.ring).alone(IDS[:, :-1])
+    loss, _ = model(IDS[:, :-1], targets=IDS[:, 1:], **context)
+    return full_parameters(model), loss.item() / (4 * 16), model(IDS[:, :-1], **context).detach()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -117,11 +119,12 @@ def test_a_vocabulary_smaller_than_the_datas_fails_at_a_later_step() -> None:
         build_on_meta(small, VOCAB)
 
 
-def _checked(model: Model) -> None:
+def _checked(model: Model, attention: Attention = Attention.ring) -> None:
     mesh = meshes.build(Parallelism(), torch.device("cpu"))
     config = job(Topology(), "llama")
     config.model = model
-    check_model(model_on(mesh, config, VOCAB), mesh)
+    config.parallelism.attention = attention
+    check_model(model_on(mesh, config, VOCAB), mesh, Cutter.of(config, mesh.ring))
 
 
 SMALL = MODELS["llama"].config
@@ -139,14 +142,25 @@ GEMMA = {**SMALL, "head_dim": 8, "sliding_window": 64}
 )
 def test_a_model_that_changes_its_logits_trains_on_another_loss(model: Model) -> None:
     with pytest.raises(RuntimeError, match=r"does more for its logits than its output head"):
-        run_ranks(1, _checked, model)
+        run_ranks(1, _checked, model, Attention.sdpa)
+
+
+def test_with_ring_attention_too_a_model_that_changes_its_logits_trains_on_another_loss() -> None:
+    with pytest.raises(RuntimeError, match=r"does more for its logits than its output head"):
+        run_ranks(2, _checked, Model(type="granite", config={**SMALL, "logits_scaling": 8.0}))
+
+
+def test_a_model_that_computes_attention_itself_trains_on_each_ranks_own_tokens() -> None:
+    bloom = Model(type="bloom", config={"hidden_size": 32, "n_layer": 2, "n_head": 4})
+    with pytest.raises(RuntimeError, match=r"called 0 times in a forward pass of 2 layers"):
+        run_ranks(1, _checked, bloom)
 
 
 def test_a_model_that_sees_later_tokens_learns_to_copy() -> None:
     bidirectional = GEMMA | {"use_bidirectional_attention": True}
     with pytest.raises(RuntimeError, match=r"gemma3_text attends to later tokens"):
-        run_ranks(1, _checked, Model(type="gemma3_text", config=bidirectional))
-    run_ranks(1, _checked, Model(type="gemma3_text", config=GEMMA))
+        run_ranks(1, _checked, Model(type="gemma3_text", config=bidirectional), Attention.sdpa)
+    run_ranks(1, _checked, Model(type="gemma3_text", config=GEMMA), Attention.sdpa)
 
 
 @pytest.mark.parametrize("kind", ["opt", "gpt_neox", "mixtral", "qwen3_moe", "phi3", "bloom"])
@@ -162,7 +176,8 @@ def test_a_type_of_the_library_is_not_trained(kind: str, world: int) -> None:
         "phi3": {"intermediate_size": 64, "num_key_value_heads": 2},
         "gpt_neox": {"intermediate_size": 64},
     }
-    run_ranks(world, _checked, Model(type=kind, config=sizes | own[kind]))
+    attention = Attention.sdpa if kind == "bloom" else Attention.ring
+    run_ranks(world, _checked, Model(type=kind, config=sizes | own[kind]), attention)
 
 
 def test_a_misspelt_field_beside_a_folder_is_ignored(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def counted(model: Any) -> tuple[int, int]:
 @pytest.mark.parametrize("window", [None, 1, 3, 10, 50])
 def test_mean_keys_is_the_mean_over_the_queries(window: int | None) -> None:
     seen = [min(i, window or 10) for i in range(1, 11)]
-    assert mean_keys(10, window) == sum(seen) / 10
+    assert mean_keys([10], window) == sum(seen) / 10
 
 
 def test_a_sliding_window_costs_less() -> None:
@@ -67,4 +67,4 @@ def test_a_sliding_window_costs_less() -> None:
     description = describe_built(built)
     assert (description.sliding_window, description.sliding_layers) == (8, 2)
     attention = per_token(description, 64) - 6 * description.matmul_parameters
-    assert attention == 12 * 4 * 16 * 2 * mean_keys(64, 8)
+    assert attention == 12 * 4 * 16 * 2 * mean_keys([64], 8)

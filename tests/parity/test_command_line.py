@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from runs import curve
 
+from ringshard.config.schema.reader import read_job
+
 ROOT = Path(__file__).parents[2]
 SMALL = [
     "data=text_files",
@@ -31,6 +33,10 @@ AXES = {
     "one process": ["parallelism=single"],
     "fsdp": ["parallelism=fsdp"],
     "hsdp": ["parallelism=hsdp", "hardware.processes_per_node=4", "train.micro_batch=4"],
+    "ring": ["parallelism=ring"],
+    "fsdp_ring": ["parallelism=fsdp_ring", "hardware.processes_per_node=4"],
+    "hsdp_ring": ["parallelism=hsdp_ring", "hardware.processes_per_node=4"],
+    "balanced": ["parallelism=ring", "parallelism.cp_layout=balanced", "debug.compare_rows=true"],
     "accumulation": ["parallelism=single", "train.micro_batch=4"],
     "tokens": ["parallelism=fsdp", "train.batch_unit=tokens", "train.global_batch=768"],
 }
@@ -67,6 +73,21 @@ def test_the_reference_learns_enough_to_show_wrong_gradients(one_process: Path) 
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_a_model_that_a_ring_would_change_is_trained(corpus: Path, tmp_path: Path) -> None:
+    """Told in one sentence before anything is written, whether cp is 1 or not."""
+    windowed = ["model.type=mistral", "+model.config.sliding_window=16"]
+    for way in ("ring", "single"):
+        command = [sys.executable, str(ROOT / "jobs/train.py"), *SMALL, *windowed]
+        command += [f"parallelism={way}"]
+        command += [f"data.path={corpus}", f"output.root={tmp_path / 'out'}"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2, done.stdout + done.stderr
+        told = done.stderr.splitlines()[-1]
+        assert "ring attention can't run mistral: 2 layers see 16 keys" in told
+        assert "set model.config.sliding_window=null" in told
+        assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("axis", [axis for axis in AXES if axis != "one process"])
 def test_a_command_with_another_topology_takes_another_curve(
     axis: str, corpus: Path, one_process: Path, tmp_path: Path
@@ -76,3 +97,6 @@ def test_a_command_with_another_topology_takes_another_curve(
         expected, got = curve(one_process, metric), curve(run, metric)
         assert list(got) == list(expected)
         np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    rings = list(curve(run, "ring/imbalance").values())
+    cut = read_job(run / "attempts/1/job.yaml").parallelism.cp > 1
+    assert len(rings) == (20 if cut else 0) and all(value >= 1 for value in rings)

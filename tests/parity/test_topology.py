@@ -78,7 +78,9 @@ def test_the_same_topology_twice_is_not_bitwise(topology: Topology) -> None:
 
 
 @pytest.mark.parametrize(
-    "topology", [ONE, FSDP2, ACCUMULATED], ids=["one", "fsdp-2", "accumulated"]
+    "topology",
+    [ONE, FSDP2, ACCUMULATED, Topology(4, Parallelism(cp=2))],
+    ids=["one", "fsdp-2", "accumulated", "fsdp-2-cp-2"],
 )
 def test_a_token_budget_learns_the_surplus_of_its_last_step(topology: Topology) -> None:
     budgeted = job(topology, steps=None, tokens=1777)

@@ -9,6 +9,9 @@ import pytest
 import torch
 from runs import curve, run_attempt, small_job
 
+from ringshard.config.schema.data import Packing
+from ringshard.config.schema.parallelism import Attention
+
 STEPS = 12  # 96 rows: more than two epochs of the small text
 
 
@@ -45,19 +48,36 @@ def test_a_checkpoint_is_ahead_of_the_metrics(tmp_path: Path) -> None:
 def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     job.model.config["attention_dropout"] = 0.2
+    job.parallelism.attention = Attention.sdpa
+    job.data.packing = Packing.concat
     run_attempt(job, tmp_path / "whole", 1, 2)
     run_attempt(job, tmp_path / "run", 1, 2, stop_before=7)
     run_attempt(job, tmp_path / "run", 2, 2)
     assert curve(tmp_path / "run") == curve(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("worlds", [(2, 1), (2, 4), (1, 2)])
-def test_a_run_resumed_on_another_number_of_ranks_takes_another_curve(
-    worlds: tuple[int, int], tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
+@pytest.mark.parametrize(
+    "topologies",
+    [
+        pytest.param([(2, 1), (1, 1)], id="fsdp-2-to-one"),
+        pytest.param([(2, 1), (4, 1)], id="fsdp-2-to-4"),
+        pytest.param([(1, 1), (2, 1)], id="one-to-fsdp-2"),
+        pytest.param([(2, 2), (1, 1)], id="cp-2-to-one"),
+        pytest.param([(1, 1), (2, 2)], id="one-to-cp-2"),
+        pytest.param([(2, 1), (4, 2)], id="fsdp-2-to-fsdp-2-cp-2"),
+    ],
+)
+def test_a_run_resumed_on_another_topology_takes_another_curve(
+    topologies: list[tuple[int, int]],
+    tmp_path: Path,
+    whole: tuple[Path, dict[str, torch.Tensor]],
 ) -> None:
+    """Processes and cp, before and after."""
     job = small_job(tmp_path)
-    run_attempt(job, tmp_path / "run", 1, worlds[0], stop_before=6)
-    parameters = run_attempt(job, tmp_path / "run", 2, worlds[1])
+    (world, job.parallelism.cp), later = topologies
+    run_attempt(job, tmp_path / "run", 1, world, stop_before=6)
+    world, job.parallelism.cp = later
+    parameters = run_attempt(job, tmp_path / "run", 2, world)
 
     expected = curve(whole[0])
     got = curve(tmp_path / "run")
@@ -81,17 +101,20 @@ def test_the_result_lacks_what_the_user_is_told(
     result = json.loads((whole[0] / "attempts/1/result.json").read_text())
     assert result["outcome"] == "finished"
     assert result["step"] == STEPS
-    assert result["tokens"] == STEPS * 8 * 64
+    assert result["tokens"] == sum(curve(whole[0], "train/targets").values()) > STEPS * 8 * 60
     assert result["train_loss"] == curve(whole[0])[STEPS]
     assert result["val_loss"] == curve(whole[0], "val/loss")[STEPS]
     assert 0 < result["bigram_entropy"] < 3
     assert result["tokens_per_s"] > 0
 
 
+@pytest.mark.parametrize("cp", [1, 2, 4])
 def test_evaluation_depends_on_the_number_of_ranks(
-    tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
+    cp: int, tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
-    run_attempt(small_job(tmp_path), tmp_path / "run", 1, 4)
+    job = small_job(tmp_path)
+    job.parallelism.cp = cp
+    run_attempt(job, tmp_path / "run", 1, 4)
     expected, got = curve(whole[0], "val/loss"), curve(tmp_path / "run", "val/loss")
     assert list(got) == list(expected) == [5, 10, 12]
     np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from sys import float_info
 
+from ringshard.config.degrees import check_attention, check_degrees
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
 from ringshard.config.length import Length
@@ -62,10 +63,12 @@ def check(job: Job) -> None:
     _ranges(job)
     _names(job)
     _length(job)
-    _degrees(job)
+    check_degrees(job)
+    _scheduler(job)
     _batch(job)
     _model(job)
     check_data(job.data)
+    check_attention(job)
     if job.tracking.backend is not Backend.none:
         check_address(job.tracking.uri)
     _debug(job)
@@ -144,17 +147,8 @@ def _schedule(job: Job) -> None:
         )
 
 
-def _degrees(job: Job) -> None:
-    hardware, parallelism = job.hardware, job.parallelism
-    world = hardware.world_size
-    product = parallelism.dp_replicate * parallelism.dp_shard
-    if product != world or parallelism.dp_shard < 1:
-        raise ConfigError(
-            f"parallelism.dp_replicate={parallelism.dp_replicate} × dp_shard={parallelism.dp_shard}"
-            f" must be the {world} processes of hardware.nodes={hardware.nodes} ×"
-            f" processes_per_node={hardware.processes_per_node}: change one of them"
-            " (dp_shard=-1 takes what is left over)"
-        )
+def _scheduler(job: Job) -> None:
+    hardware = job.hardware
     if hardware.scheduler is Scheduler.local and hardware.nodes > 1:
         raise ConfigError(
             f"hardware.nodes={hardware.nodes} needs hardware.scheduler=slurm: local is one node"
@@ -172,23 +166,30 @@ def _batch(job: Job) -> None:
                 f"train.global_batch={train.global_batch} tokens must be a multiple of"
                 f" data.seq_len={job.data.seq_len}: use {near}"
             )
-    world = job.hardware.world_size
-    if sequences % (world * train.micro_batch):
+    dp_size = job.hardware.world_size // job.parallelism.cp
+    if sequences % (dp_size * (train.micro_batch or 1)) or not train.micro_batch:
+        size = f" × train.micro_batch={train.micro_batch}" if train.micro_batch else ""
         raise ConfigError(
             f"train.global_batch={train.global_batch} {train.batch_unit.name} must be a multiple of"
-            f" {world} processes × train.micro_batch={train.micro_batch}:"
+            f" {_readers(job)}{size}:"
             f" use {_even_batch(job, sequences)}"
         )
 
 
+def _readers(job: Job) -> str:
+    """Who reads rows of their own, in words."""
+    world, cp = job.hardware.world_size, job.parallelism.cp
+    return f"{world} processes" if cp == 1 else f"{world} processes / parallelism.cp={cp}"
+
+
 def _even_batch(job: Job, sequences: int) -> str:
     """The nearest batch that divides evenly, and the largest micro-batch for this one."""
-    train, world = job.train, job.hardware.world_size
-    step = world * train.micro_batch
+    train, dp_size = job.train, job.hardware.world_size // job.parallelism.cp
+    step = dp_size * (train.micro_batch or 1)
     unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
     near = f"train.global_batch={max(1, round(sequences / step)) * step * unit}"
-    share, rest = divmod(sequences, world)
-    if rest:
+    share, rest = divmod(sequences, dp_size)
+    if rest or not train.micro_batch:
         return near
     micro = max(size for size in range(1, train.micro_batch + 1) if share % size == 0)
     return f"{near} or train.micro_batch={micro}"

@@ -1,6 +1,7 @@
 """A command line taken apart: Hydra's options, overrides, and what is ours alone."""
 
 import argparse
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{message}; arguments are key=value, --help prints the options")
 
+    for action in parser._actions:
+        if "--version" in action.option_strings:
+            action.version = f"Ringshard {version('ringshard')}"  # type: ignore[attr-defined]
     parser.error = refuse  # type: ignore[method-assign]  # argparse would print its usage first
     return parser
 

@@ -1,18 +1,23 @@
-"""What a composed job leaves open: where its paths start from, and the degree that is -1."""
+"""What a composed job leaves open: where its paths start from, the degree that is -1, and the size
+of a micro-batch."""
 
 import os
 import re
 from pathlib import Path
 
+from ringshard.config.degrees import fill_degree
 from ringshard.config.schema.data import Corpus, CorpusKind, Data
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.parallelism import Parallelism
+from ringshard.config.schema.train import BatchUnit
 
 _SQLITE = "sqlite:///"
+LARGEST_MICRO_BATCH = 8
+"""What a process reads at once where the job names no size [sequences]."""
 
 
 def complete(job: Job, folder: Path) -> None:
-    """Fills in place: paths become absolute, starting at `folder`; dp_shard=-1 becomes a number.
+    """Fills in place: paths become absolute, starting at `folder`; a degree of -1 and a
+    micro-batch of null become numbers.
 
     A frozen job must mean the same from any folder.
     """
@@ -25,7 +30,20 @@ def complete(job: Job, folder: Path) -> None:
         job.model.pretrained = _absolute(job.model.pretrained, folder)
     job.tracking.uri = _absolute_uri(job.tracking.uri, folder)
     complete_data(job.data, folder)
-    _fill_degree(job.parallelism, job.hardware.world_size)
+    fill_degree(job.parallelism, job.hardware.world_size)
+    if job.train.micro_batch is None:
+        job.train.micro_batch = _micro_batch(job)
+
+
+def _micro_batch(job: Job) -> int | None:
+    """The largest that divides the rows of a reader; null where they don't come out even, which
+    `check` says."""
+    readers = job.hardware.world_size // max(1, job.parallelism.cp)
+    per_row = job.data.seq_len if job.train.batch_unit is BatchUnit.tokens else 1
+    if readers < 1 or per_row < 1 or job.train.global_batch % (readers * per_row):
+        return None
+    share = job.train.global_batch // (readers * per_row)
+    return max(size for size in range(1, LARGEST_MICRO_BATCH + 1) if share % size == 0)
 
 
 def complete_data(data: Data, folder: Path) -> None:
@@ -57,10 +75,3 @@ def _absolute_uri(uri: str, folder: Path) -> str:
     if uri.startswith(_SQLITE):
         return _SQLITE + _absolute(uri.removeprefix(_SQLITE), folder)
     return uri
-
-
-def _fill_degree(parallelism: Parallelism, world_size: int) -> None:
-    """Left as -1 where it does not come out even; the check of the degrees says so."""
-    if parallelism.dp_shard == -1 and parallelism.dp_replicate > 0:
-        shard, rest = divmod(world_size, parallelism.dp_replicate)
-        parallelism.dp_shard = -1 if rest or not shard else shard

@@ -8,13 +8,13 @@ from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ringshard import child
-from ringshard.config.schema.description import Description
+from ringshard.config.schema.description import Description, Traits
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
-from ringshard.config.schema.reader import plain
+from ringshard.config.schema.reader import build, plain
 from ringshard.files import read_json, write_json
 
 
@@ -27,14 +27,18 @@ def describe(model: Model, vocab_size: int, user: User) -> Description:
     asked = {"model": plain(model), "vocab_size": vocab_size, "user": plain(user)}
     key, question = _key(asked, model), json.dumps(asked, sort_keys=True)
     if user.modules:
-        return Description(**_computed(question, key))
+        return _description(_computed(question, key))
     cached = _cache() / f"{key}.json"
     found = read_json(cached)
     if found is None:
         found = _computed(question, key)
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_json(cached, found)
-    return Description(**found)
+    return _description(found)
+
+
+def _description(found: dict[str, Any]) -> Description:
+    return cast(Description, build(Description, found))
 
 
 def _cache() -> Path:
@@ -43,10 +47,11 @@ def _cache() -> Path:
 
 
 def _key(asked: dict[str, Any], model: Model) -> str:
-    """Changes with what is asked, the code and configuration in a directory, and releases."""
+    """Changes with what is asked, what is described, the code and configuration in a directory, and
+    releases."""
     key = {name: asked[name] for name in ("model", "vocab_size")}
+    key["fields"] = [field.name for kind in (Description, Traits) for field in fields(kind)]
     key["versions"] = [version("ringshard"), version("transformers")]
-    key["fields"] = [field.name for field in fields(Description)]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
     directory = model.pretrained or model.path
     for path in sorted(Path(directory).glob("*")) if directory else ():

@@ -11,6 +11,7 @@ from ringshard.config.schema.hardware import Scheduler, Slurm
 from ringshard.config.schema.job import Job, User
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.errors import ConfigError
@@ -58,11 +59,19 @@ def _hardware(job: Job) -> Idle:
     if job.hardware.scheduler is Scheduler.local:
         for name, value in _set(job.hardware.slurm, Slurm()):
             yield f"hardware.slurm.{name}", value, "hardware.scheduler=slurm reads it"
+    if job.parallelism.cp == 1:
+        whole = "with parallelism.cp=1 each process has whole sequences, raise cp"
+        for name, value in _set(job.parallelism, Parallelism()):
+            if name.startswith("cp_"):
+                yield f"parallelism.{name}", value, whole
+        if job.debug.compare_rows:
+            yield "debug.compare_rows", "true", whole
 
 
 def _debug(debug: Debug) -> Idle:
     if debug.mode is not DebugMode.ranks:
-        for name, value in _set(debug, Debug(mode=debug.mode)):
+        compare_rows = debug.compare_rows  # in any mode
+        for name, value in _set(debug, Debug(debug.mode, compare_rows=compare_rows)):
             yield f"debug.{name}", value, "debug=ranks reads it"
     elif debug.rank is None and debug.port != Debug().port:
         yield "debug.port", debug.port, "debug.rank=N says which rank waits there"

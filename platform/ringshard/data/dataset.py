@@ -1,7 +1,7 @@
 """Prepared data as rows: row k of a split, for any k, with no state in between."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,21 @@ class Rows(NamedTuple):
     """(B, S): whether target tokens[b, s + 1] counts."""
     corpus: NDArray[np.int64]
     """(B,): position of the row's corpus in `Dataset.corpora`."""
+    bounds: list[NDArray[np.int64]]
+    """B of them, 0 = b_0 < b_1 < … < b_n = S: document d of the row is inputs [b_d, b_(d+1)).
+
+    Tokens attend to those of their own document alone. Padding is a document, the last.
+    """
+
+
+def concatenated(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, in order."""
+    return Rows(
+        tokens=np.concatenate([part.tokens for part in parts]),
+        loss_mask=np.concatenate([part.loss_mask for part in parts]),
+        corpus=np.concatenate([part.corpus for part in parts]),
+        bounds=[bounds for part in parts for bounds in part.bounds],
+    )
 
 
 class Dataset:
@@ -49,6 +64,8 @@ class Dataset:
         self._rows = np.array([corpus.rows for corpus in self._packed])
         self.rows = int(self._rows.sum())
         """Rows of the split; as many rows of a mixture are one epoch."""
+        self.padding: float = self._metadata[f"{split}_padding"]
+        """Share of padding among the inputs of all rows read."""
         weights = {name: about["weight"] for name, about in self._metadata["corpora"].items()}
         self._shares = mixture.shares(weights)
 
@@ -66,9 +83,11 @@ class Dataset:
         pad = self.end or 0
         tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
         loss_mask = np.zeros(tokens.shape, dtype=np.bool_)
-        for number, (which, at) in enumerate(zip(corpus, place, strict=True)):
-            self._packed[which].fill(int(at), tokens[number], loss_mask[number])
-        return Rows(tokens, loss_mask[:, 1:], corpus)
+        bounds = [
+            self._packed[which].fill(int(at), *into)
+            for which, at, *into in zip(corpus, place, tokens, loss_mask, strict=True)
+        ]
+        return Rows(tokens, loss_mask[:, 1:], corpus, bounds)
 
     def _place(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The corpus of each row, and the row's number in it."""
@@ -116,14 +135,25 @@ class _PackedCorpus(NamedTuple):
     def rows(self) -> int:
         return self.layout.rows
 
-    def fill(self, row: int, tokens: NDArray[np.int64], loss_mask: NDArray[np.bool_]) -> None:
-        """Copy a row; what it does not fill stays as it is: padding that is not learned."""
-        at = 0
+    def fill(
+        self, row: int, tokens: NDArray[np.int64], loss_mask: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Copy a row (S + 1,) and return the bounds of its documents over the S inputs.
+
+        What it does not fill stays as it is: padding that is not learned.
+        """
+        inputs, ends, at = len(tokens) - 1, [0], 0
         for piece in self.layout.slices(row):
             to = slice(at, at + piece.stop - piece.start)
             tokens[to] = self.store.tokens[piece]
             loss_mask[to] = True if self.store.loss_mask is None else self.store.loss_mask[piece]
+            if self.layout.apart:
+                loss_mask[at] = False  # nothing before it tells what a document begins with
+                ends.append(min(to.stop, inputs))
             at = to.stop
+        if ends[-1] < inputs:
+            ends.append(inputs)
+        return np.array(ends)
 
 
 def _metadata(prepared: Path) -> dict[str, Any]:

@@ -47,6 +47,10 @@ class Prepared:
     """Rows of one epoch."""
     validation_rows: int
     """Rows set apart for validation."""
+    train_padding: float
+    """Share of padding among the inputs that are trained on."""
+    validation_padding: float
+    """Share of padding among the inputs set apart for validation."""
     bigram_entropy: float | None
     """H(next | previous) of the validation split [nats per token]; null: vocabulary above 4096."""
 

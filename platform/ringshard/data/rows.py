@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from ringshard.config.schema.data import Data
+from ringshard.config.schema.data import Data, Packing
 from ringshard.data import packing
 from ringshard.data.entropy import LARGEST_VOCABULARY, bigram
 from ringshard.data.split import Spans, divide, joined
@@ -50,10 +50,10 @@ def write(folder: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer) -> N
     """Fill the prepared folder; raises ConfigError if a split has less than one row."""
     splits = {name: divide(corpus.store.bounds, data.split, data.validation_share)
               for name, corpus in mixture.items()}  # fmt: skip
-    rows = {which: {name: _index(folder / f"{name}-{which}.npy", spans[which], data)
-                    for name, spans in splits.items()}
-            for which in ("train", "validation")}  # fmt: skip
-    _refuse_empty(data, mixture, rows)
+    packed = {which: {name: _index(folder / f"{name}-{which}.npy", spans[which], data)
+                      for name, spans in splits.items()}
+              for which in ("train", "validation")}  # fmt: skip
+    _refuse_empty(data, mixture, packed)
     apart = {name: spans["validation"] for name, spans in splits.items()}
     tokenizer.save(folder)
     metadata = {
@@ -68,58 +68,102 @@ def write(folder: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer) -> N
         },
         "documents": sum(corpus.store.metadata["documents"] for corpus in mixture.values()),
         "tokens": sum(len(corpus.store.tokens) for corpus in mixture.values()),
-        "train_rows": sum(rows["train"].values()),
-        "validation_rows": sum(rows["validation"].values()),
-        "bigram_entropy": _bigram_entropy(mixture, apart, tokenizer.vocab_size),
+        "train_rows": sum(each.rows for each in packed["train"].values()),
+        "validation_rows": sum(each.rows for each in packed["validation"].values()),
+        "train_padding": _mean(
+            (corpus.weight, packed["train"][name].padding) for name, corpus in mixture.items()
+        ),
+        "validation_padding": _mean(packed["validation"].values()),
+        "bigram_entropy": _bigram_entropy(mixture, apart, data.packing, tokenizer.vocab_size),
     }
     (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
 
 
-def _index(file: Path, spans: Spans, data: Data) -> int:
-    """Write the index of a split and return its number of rows."""
+class _Packed(NamedTuple):
+    """A corpus in a split."""
+
+    rows: int
+    padding: float
+    """Share of the inputs."""
+
+
+def _index(file: Path, spans: Spans, data: Data) -> _Packed:
+    """Write the index of a split and return what its rows are."""
     index = packing.index(spans, data.packing, data.seq_len)
     np.save(file, index)
-    return packing.layout(index, data.packing, data.seq_len).rows
+    layout = packing.layout(index, data.packing, data.seq_len)
+    inputs = layout.rows * data.seq_len
+    return _Packed(layout.rows, 1 - layout.filled() / inputs if inputs else 0.0)
 
 
-def _refuse_empty(data: Data, mixture: Mixture, rows: dict[str, dict[str, int]]) -> None:
+def _mean(weighted: Iterable[tuple[float, float]]) -> float:
+    """Mean of (weight, value)."""
+    weights, values = zip(*weighted, strict=True)
+    return float(np.average(values, weights=weights))
+
+
+def _refuse_empty(data: Data, mixture: Mixture, packed: dict[str, dict[str, _Packed]]) -> None:
     """Each corpus needs a row to train on, and all of them together one to validate on."""
-    for name, count in rows["train"].items():
-        if not count:
+    short = data.packing is Packing.concat  # other packings pad a row
+    for name, found in packed["train"].items():
+        if found.rows:
+            continue
+        size = _size({name: mixture[name]})
+        if short:
             raise ConfigError(
                 f"data.seq_len={data.seq_len} is too long for data.corpora.{name}, which has "
-                f"{len(mixture[name].store.tokens)} tokens and no row to train on: "
-                "shorten it or give more text"
+                f"{size} and no row to train on: shorten it or give more text"
             )
-    if not any(rows["validation"].values()):
         raise ConfigError(
-            f"data.validation_share={data.validation_share} of {_size(mixture)} leaves no row of "
-            f"data.seq_len={data.seq_len} for validation: raise the share, shorten the rows, "
-            "or set data.split=position"
+            f"data.packing={data.packing.name} finds no document of two tokens or more to train on "
+            f"in data.corpora.{name}, which has {size}: lower data.validation_share or give more "
+            "text"
+        )
+    if not any(found.rows for found in packed["validation"].values()):
+        row = f"row of data.seq_len={data.seq_len}" if short else "document of two tokens or more"
+        raise ConfigError(
+            f"data.validation_share={data.validation_share} of {_size(mixture)} leaves no {row} "
+            f"for validation: set data.split=position, {'shorten the rows, ' if short else ''}"
+            "or raise the share"
         )
 
 
 def _size(mixture: Mixture) -> str:
     documents = sum(corpus.store.metadata["documents"] for corpus in mixture.values())
     tokens = sum(len(corpus.store.tokens) for corpus in mixture.values())
-    return f"{documents} documents with {tokens} tokens"
+    return f"{tokens} tokens in {documents} document{'s' * (documents != 1)}"
 
 
-def _bigram_entropy(mixture: Mixture, spans: dict[str, Spans], vocab_size: int) -> float | None:
+def _bigram_entropy(
+    mixture: Mixture, spans: dict[str, Spans], rule: Packing, vocab_size: int
+) -> float | None:
     if vocab_size > LARGEST_VOCABULARY:
         return None
-    pairs = (pair for name, corpus in mixture.items() for pair in _pairs(corpus.store, spans[name]))
+    apart = rule is not Packing.concat
+    pairs = (
+        pair
+        for name, corpus in mixture.items()
+        for pair in _pairs(corpus.store, spans[name], apart)
+    )
     return bigram(_together(pairs), vocab_size)
 
 
-def _pairs(store: Store, spans: Spans) -> Iterator[Pairs]:
-    """Each token that is learned with the one before it, within the spans."""
+def _pairs(store: Store, spans: Spans, apart: bool) -> Iterator[Pairs]:
+    """Each token that is learned with the one before it, within the spans.
+
+    The first token of a document is no target where documents are kept apart.
+    """
     for start, end in zip(*joined(spans), strict=True):
         for first in range(int(start), int(end) - 1, _BLOCK):
             block = slice(first, min(int(end), first + _BLOCK + 1))
             tokens = np.asarray(store.tokens[block])
-            chosen = slice(None) if store.loss_mask is None else store.loss_mask[block][1:]
-            yield tokens[:-1][chosen], tokens[1:][chosen]
+            chosen = np.ones(len(tokens), bool)
+            if store.loss_mask is not None:
+                chosen &= store.loss_mask[block]
+            if apart:
+                begun = slice(*np.searchsorted(spans.start, [block.start, block.stop]))
+                chosen[spans.start[begun] - block.start] = False
+            yield tokens[:-1][chosen[1:]], tokens[1:][chosen[1:]]
 
 
 def _together(pairs: Iterable[Pairs]) -> Iterator[Pairs]:

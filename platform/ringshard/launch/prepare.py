@@ -15,7 +15,9 @@ from ringshard.config.compose import Command, Member
 from ringshard.config.description import describe
 from ringshard.config.effects import refuse_filled_in
 from ringshard.config.leaves import leaves
+from ringshard.config.refusal import refusals
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.parallelism import Attention
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
 from ringshard.data.checks import check as check_data
@@ -23,15 +25,16 @@ from ringshard.errors import ConfigError
 from ringshard.launch.own_code import check_names
 
 
-def prepare_all(jobs: list[Job]) -> None:
+def prepare_all(jobs: list[Job], trains: bool = True) -> None:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
 
     Raises ChildError after the preparation has said its sentence on stderr, and ConfigError for a
-    model that can't be built or does not fit the data.
+    model that can't be built, does not fit the data or, as it is used, the attention; trains:
+    whether it is trained, not only evaluated.
     """
     for job in jobs:
         check_names(job)
-    vocabularies = [_check_model(job) for job in jobs]
+    vocabularies = [_check_model(job, trains) for job in jobs]
     known: dict[str, dict[str, Any]] = {}
     for job, vocabulary in zip(jobs, vocabularies, strict=True):
         key = json.dumps(leaves(job.data), sort_keys=True)
@@ -45,9 +48,12 @@ def prepare_all(jobs: list[Job]) -> None:
             )
 
 
-def _check_model(job: Job) -> int | None:
+def _check_model(job: Job, trains: bool) -> int | None:
     """The vocabulary that the model's configuration insists on; None: it follows the data."""
     model = describe(job.model, 1, job.user)
+    if job.parallelism.attention is Attention.ring and model.traits is not None:
+        for reason in refusals(model, model.traits, trains):
+            raise ConfigError(reason)
     if model.learned_positions and job.data.seq_len > (model.max_positions or 0):
         raise ConfigError(
             f"data.seq_len={job.data.seq_len} is longer than the {model.max_positions} positions of"
@@ -91,6 +97,7 @@ def _described(prepared: dict[str, Any]) -> str:
         "documents": f"{prepared['documents']:,}",
         "tokens": f"{prepared['tokens']:,}, of {prepared['vocab_size']:,} kinds",
         "rows": rows,
+        "padding": f"{prepared['train_padding']:.2%} of the inputs to train on",
     }
     if prepared["bigram_entropy"] is not None:
         entropy = f"{prepared['bigram_entropy']:.4f} nats per token"

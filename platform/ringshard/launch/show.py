@@ -47,7 +47,8 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
-    lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
+    if any((run.path / "checkpoints").glob("step-*")):
+        lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
         lines.append(("curves", _curves(job)))
     lines.append(("compare", f"{typed('ringshard')} compare {here} OTHER_RUN"))

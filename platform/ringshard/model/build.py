@@ -89,6 +89,6 @@ def forward_loss(
     return self.get_output_embeddings()(output.last_hidden_state, targets)
 
 
-def library_logits(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
+def library_logits(model: PreTrainedModel, input_ids: Tensor, **context: Any) -> Tensor:
     """The logits (B, S, V) of the library's own forward, for comparison with ours."""
-    return cast(Tensor, type(model).forward(model, input_ids=input_ids).logits)
+    return cast(Tensor, type(model).forward(model, input_ids=input_ids, **context).logits)

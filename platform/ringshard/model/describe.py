@@ -6,7 +6,7 @@ prints the description as JSON; a user's mistake is one sentence on stderr and e
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
@@ -21,6 +21,7 @@ from ringshard.errors import ConfigError
 from ringshard.model.build import build_on_meta
 from ringshard.model.init import record_rules
 from ringshard.model.parts import parts
+from ringshard.parallel.ring.probe import probe
 
 # Fields of heads for classification, which a language model has not.
 _OTHER_HEADS = ("summary_", "classifier_")
@@ -35,7 +36,7 @@ def describe(model: Model, vocab_size: int) -> Description:
     parts(built)
     if not model.pretrained:
         record_rules(built)
-    return describe_built(built)
+    return replace(describe_built(built), traits=probe(built))
 
 
 def describe_built(model: PreTrainedModel) -> Description:

@@ -1,4 +1,5 @@
-"""Processes as a mesh: which rank reads which rows, and which ranks share one copy of the model."""
+"""Processes as a mesh: which rank reads which rows, and who shares a sequence or a copy of the
+model."""
 
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ringshard.config.schema.hardware import Device, Hardware
 from ringshard.config.schema.parallelism import Parallelism
+from ringshard.parallel.ring.group import Ring, open_ring
 
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for its peers in a collective."""
@@ -24,19 +26,22 @@ class Mesh:
     world_size: int
     device: torch.device
     fsdp: DeviceMesh
-    """(dp_shard,), or (dp_replicate, dp_shard) for HSDP: what parameters are sharded over."""
+    """(dp_shard × cp,), or (dp_replicate, dp_shard × cp) for HSDP: what parameters are sharded
+    over."""
+    ring: Ring
+    """The ranks that share this one's sequences, itself alone if cp = 1."""
     cpu_group: dist.ProcessGroup
     """All ranks, gloo: small numbers that must not wait for the device."""
 
     @property
     def dp_rank(self) -> int:
         """Which share of the rows this rank reads."""
-        return self.rank
+        return self.rank // self.ring.size
 
     @property
     def dp_size(self) -> int:
         """Into how many shares the rows are divided."""
-        return self.world_size
+        return self.world_size // self.ring.size
 
     @property
     def is_first(self) -> bool:
@@ -58,13 +63,19 @@ def build(parallelism: Parallelism, device: torch.device) -> Mesh:
     """The mesh over the process group that exists."""
     world_size = dist.get_world_size()
     replicate = parallelism.dp_replicate
-    shard = parallelism.dp_shard if parallelism.dp_shard > 0 else world_size // replicate
-    assert replicate * shard == world_size, f"{replicate} × {shard} processes, not {world_size}"
-    shape = {"dp_replicate": replicate, "dp_shard": shard} if replicate > 1 else {"dp_shard": shard}
+    rest = world_size // replicate
+    cp = parallelism.cp if parallelism.cp > 0 else rest // parallelism.dp_shard
+    shard = parallelism.dp_shard if parallelism.dp_shard > 0 else rest // cp
+    assert replicate * shard * cp == world_size, f"{replicate} × {shard} × {cp}, not {world_size}"
+    shape = {"dp_replicate": replicate} if replicate > 1 else {}
+    shape |= {"dp_shard_cp": shard * cp}
     fsdp = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    # cp is the innermost axis: the ranks of a ring are neighbours. No mesh over all three axes: it
+    # would make a process group of each rank alone on an axis of size 1.
+    ring = open_ring(torch.arange(world_size).view(-1, cp).tolist(), device, TIMEOUT)
     cpu_group = dist.new_group(backend="gloo", timeout=TIMEOUT)
     assert cpu_group is not None
-    return Mesh(dist.get_rank(), world_size, device, fsdp, cpu_group)
+    return Mesh(dist.get_rank(), world_size, device, fsdp, ring, cpu_group)
 
 
 def _device(hardware: Hardware) -> torch.device:

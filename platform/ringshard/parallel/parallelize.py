@@ -12,10 +12,11 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from ringshard.config.schema.parallelism import ActivationCheckpoint, Parallelism
+from ringshard.config.schema.parallelism import ActivationCheckpoint, Attention, Parallelism
 from ringshard.config.schema.precision import Dtype, Precision
 from ringshard.model.parts import Parts, parts
 from ringshard.parallel.mesh import Mesh
+from ringshard.parallel.ring.recompute import keep_attention
 
 TORCH_DTYPES = {Dtype.fp32: torch.float32, Dtype.bf16: torch.bfloat16}
 
@@ -26,7 +27,7 @@ def parallelize(
     """Makes `model` (on the meta device) parallel in place, as the configuration says."""
     units = parts(model)
     if parallelism.activation_checkpoint is ActivationCheckpoint.block:
-        recompute_blocks(units.blocks)
+        recompute_blocks(units.blocks, parallelism.attention)
     if parallelism.compile:
         for block in units.blocks:
             block.compile()
@@ -35,10 +36,14 @@ def parallelize(
         shard(model, units, mesh, parallelism, precision)
 
 
-def recompute_blocks(blocks: nn.ModuleList) -> None:
-    """Each block keeps its input alone and is computed again in the backward pass."""
+def recompute_blocks(blocks: nn.ModuleList, attention: Attention) -> None:
+    """Each block keeps its input alone and is computed again in the backward pass; only the output
+    of ring attention is kept as well, for it costs a round of messages."""
+    kept = {"context_fn": keep_attention} if attention is Attention.ring else {}
     for index, block in enumerate(blocks):
-        blocks[index] = checkpoint_wrapper(block, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
+        blocks[index] = checkpoint_wrapper(
+            block, checkpoint_impl=CheckpointImpl.NO_REENTRANT, **kept
+        )
 
 
 def shard(

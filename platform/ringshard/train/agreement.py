@@ -6,13 +6,14 @@ agreed at the same step by all ranks, and the loss is divided by the global coun
 added.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from ringshard.model.head import IGNORED
+from ringshard.parallel.mesh import Mesh
 from ringshard.train.batches import Batch
 
 
@@ -34,15 +35,14 @@ class Agreed:
 class Agreement:
     """The exchange about one step, under way."""
 
-    def __init__(
-        self, batch: Batch, stop: bool, global_batch: int, group: dist.ProcessGroup
-    ) -> None:
+    def __init__(self, batch: Batch, stop: bool, global_batch: int, mesh: Mesh) -> None:
         self.batch = batch
         self._numbers = torch.zeros(1 + global_batch, dtype=torch.int64)
         self._numbers[0] = stop
-        counts = batch.counts
-        self._numbers[1 + batch.first : 1 + batch.first + len(counts)] = counts
-        self._work = dist.all_reduce(self._numbers, group=group, async_op=True)
+        if mesh.ring.rank == 0:  # the others of a ring have read the same rows
+            counts = batch.counts
+            self._numbers[1 + batch.first : 1 + batch.first + len(counts)] = counts
+        self._work = dist.all_reduce(self._numbers, group=mesh.cpu_group, async_op=True)
 
     def wait(self) -> Agreed:
         """What was agreed."""
@@ -60,4 +60,4 @@ def mask_surplus(batch: Batch, counts: Tensor, budget: int) -> Batch:
     before = (counts.cumsum(0) - counts)[rows]  # learned tokens of the step before each row
     order = (batch.targets != IGNORED).cumsum(1)  # (B, S), from 1
     targets = batch.targets.masked_fill(before[:, None] + order > budget, IGNORED)
-    return Batch(batch.first, batch.input_ids, targets, batch.corpus)
+    return replace(batch, targets=targets, pieces=())

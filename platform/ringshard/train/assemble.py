@@ -21,8 +21,10 @@ from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
 from ringshard.train.console import Console
+from ringshard.train.estimate import documents
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
+from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
 
@@ -48,11 +50,12 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     state = TrainState(step=0, tokens_seen=0, rows_read=0)
     if newest is not None:
         state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
-    check_model(model, mesh)
+    cutter = Cutter.of(job, mesh.ring, pin=mesh.device.type == "cuda")
+    check_model(model, mesh, cutter)
     length = Length.of(job.train, job.data)
     description = describe_built(model)
     evaluation = Evaluate(
-        validation, job.train.eval_every, job.train.eval_sequences, job.train.micro_batch
+        validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
     first = mesh.is_first
     trainer = Trainer(
@@ -60,10 +63,11 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         mesh=mesh,
         model=model,
         optimizer=optimizer,
-        batches=_batches(job, training, length, state, mesh),
+        batches=_batches(job, training, length, state, mesh, cutter),
+        cutter=cutter,
         length=length,
         state=state,
-        recorder=Recorder(_peak(job, mesh, description), mesh.device, training.corpora),
+        recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
         console=_console(job, attempt, length, state) if first else None,
@@ -84,7 +88,9 @@ def datasets(job: Job) -> tuple[Dataset, Dataset]:
     return training, Dataset(folder, "validation", seed)
 
 
-def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh) -> Batches:
+def _batches(
+    job: Job, dataset: Dataset, length: Length, state: TrainState, mesh: Mesh, cutter: Cutter
+) -> Batches:
     return Batches(
         dataset,
         length.global_batch,
@@ -92,17 +98,17 @@ def _batches(job: Job, dataset: Dataset, length: Length, state: TrainState, mesh
         mesh.dp_size,
         state.rows_read,
         repeat_first=job.train.overfit_batch,
-        pin=mesh.device.type == "cuda",
+        cut=cutter.ahead(job.train.rows_at_once),
     )
 
 
-def _peak(job: Job, mesh: Mesh, description: Description) -> Peak:
+def _peak(job: Job, mesh: Mesh, description: Description, training: Dataset) -> Peak:
     dtype = TORCH_DTYPES[job.precision.compute]
     known = job.hardware.peak_tflops.get(job.precision.compute.name)
     one = known * 1e12 if known else measure_flops_per_s(mesh.device, dtype)
-    return Peak(
-        flops.per_token(description, job.data.seq_len), one * mesh.world_size, mesh.world_size
-    )
+    lengths = documents(training, training.rows, job.data.seq_len)
+    per_token = flops.per_token(description, *lengths)
+    return Peak(per_token, one * mesh.world_size, mesh.world_size)
 
 
 def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:

@@ -4,16 +4,20 @@ alone."""
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from ringshard.data.dataset import Rows
 from ringshard.model.head import IGNORED
+from ringshard.parallel.ring.documents import Ints
+
+if TYPE_CHECKING:
+    from ringshard.train.pieces import Piece
 
 
 class Readable(Protocol):
@@ -36,6 +40,10 @@ class Batch:
     """(B, S) int64, -100 where a token is not learned."""
     corpus: Tensor
     """(B,) int64: which corpus a row is from."""
+    bounds: Sequence[Ints]
+    """Of the documents of each row, over its S inputs."""
+    pieces: Sequence["Piece"] = ()
+    """What this rank computes of it, cut ahead; empty: not yet."""
 
     @property
     def counts(self) -> Tensor:
@@ -47,29 +55,24 @@ class Batch:
         for start in range(0, len(self.input_ids), size):
             part = slice(start, start + size)
             yield Batch(
-                self.first + start, self.input_ids[part], self.targets[part], self.corpus[part]
+                self.first + start,
+                self.input_ids[part],
+                self.targets[part],
+                self.corpus[part],
+                self.bounds[part],
             )
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on `device`."""
-        moved = [t.to(device, non_blocking=True) for t in self._tensors()]
-        return Batch(self.first, *moved)
-
-    def pin(self) -> "Batch":
-        """The same batch in page-locked memory, from which copies to a CUDA device overlap with
-        its work."""
-        return Batch(self.first, *(t.pin_memory() for t in self._tensors()))
-
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.input_ids, self.targets, self.corpus
 
 
 def batch_of(rows: Rows, first: int) -> Batch:
-    """The batch of rows that begin at `first` in their step; labels are shifted here, once."""
+    """The batch of rows that begin at `first` in their step; labels are shifted here, once.
+
+    A document's last token would learn the next one's first, which `loss_mask` leaves out.
+    """
     tokens = torch.from_numpy(rows.tokens)  # (B, S + 1)
     loss_mask = torch.from_numpy(rows.loss_mask)  # (B, S)
     targets = tokens[:, 1:].masked_fill(~loss_mask, IGNORED)
-    return Batch(first, tokens[:, :-1].contiguous(), targets, torch.from_numpy(rows.corpus))
+    inputs = tokens[:, :-1].contiguous()
+    return Batch(first, inputs, targets, torch.from_numpy(rows.corpus), rows.bounds)
 
 
 def share(total: int, rank: int, size: int) -> tuple[int, int]:
@@ -80,7 +83,7 @@ def share(total: int, rank: int, size: int) -> tuple[int, int]:
 
 
 class Batches:
-    """This rank's batch of each step from `first_row` on, `depth` of them read ahead."""
+    """This rank's batch of each step from `first_row` on, `depth` of them read, and cut, ahead."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Batches:
         first_row: int = 0,
         *,
         repeat_first: bool = False,
-        pin: bool = False,
+        cut: Callable[[Batch], Sequence["Piece"]] = lambda batch: (),
         depth: int = 2,
     ) -> None:
         first, last = share(global_batch, rank, size)
@@ -99,7 +102,7 @@ class Batches:
         def read(step_row: int) -> Batch:
             start = 0 if repeat_first else step_row
             batch = batch_of(dataset.read(start + first, start + last), first)
-            return batch.pin() if pin else batch
+            return replace(batch, pieces=cut(batch))
 
         self.wait_s = 0.0
         """Seconds spent in `next` so far: what the reading thread could not hide."""

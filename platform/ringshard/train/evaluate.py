@@ -8,9 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ringshard.data.dataset import Dataset, Rows
+from ringshard.data.dataset import Dataset, Rows, concatenated
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.batches import batch_of
+from ringshard.train.pieces import Cutter
 from ringshard.train.step import CorpusLosses
 
 
@@ -39,7 +40,12 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: Dataset, mesh: Mesh, sequences: int, micro_batch: int
+    model: nn.Module,
+    dataset: Dataset,
+    mesh: Mesh,
+    cutter: Cutter,
+    sequences: int,
+    micro_batch: int,
 ) -> Evaluation:
     """Loss on the first `sequences` rows of `dataset` (0: all of one epoch), dropout off.
 
@@ -54,22 +60,18 @@ def evaluate(
     for start in range(0, each, micro_batch):
         turns = range(start, min(start + micro_batch, each))
         rows = [turn * mesh.dp_size + mesh.dp_rank for turn in turns]
-        batch = batch_of(_read(dataset, rows, total), 0).to(mesh.device)
-        _, token_losses = model(batch.input_ids, targets=batch.targets)
-        sums.add(batch, token_losses)
+        piece = cutter.cut(batch_of(_read(dataset, rows, total), 0)).to(mesh.device)
+        _, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
+        sums.add(piece, token_losses)
     model.train(training)
     return _result(sums, dataset.corpora)
 
 
 def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
     """The given rows; one at or beyond `total` is row 0 with nothing learned."""
-    parts = [dataset.read(row % total, row % total + 1) for row in rows]
+    read = concatenated([dataset.read(row % total, row % total + 1) for row in rows])
     real = np.array([row < total for row in rows])
-    return Rows(
-        tokens=np.concatenate([part.tokens for part in parts]),
-        loss_mask=np.concatenate([part.loss_mask for part in parts]) & real[:, None],
-        corpus=np.concatenate([part.corpus for part in parts]),
-    )
+    return read._replace(loss_mask=read.loss_mask & real[:, None])
 
 
 def _result(sums: CorpusLosses, names: list[str]) -> Evaluation:

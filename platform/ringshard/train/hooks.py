@@ -52,7 +52,12 @@ class Evaluate:
         """See Hook."""
         if due(trainer.state.step, self.every, last):
             self.latest = evaluate(
-                trainer.model, self.dataset, trainer.mesh, self.sequences, self.micro_batch
+                trainer.model,
+                self.dataset,
+                trainer.mesh,
+                trainer.cutter,
+                self.sequences,
+                self.micro_batch,
             )
             trainer.log_evaluation(self.latest)
 

@@ -15,6 +15,7 @@ from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import Assembly, assemble
 from ringshard.train.attempt import Attempt
+from ringshard.train.estimate import estimate
 from ringshard.train.recorder import peak_memory_gib
 
 
@@ -52,14 +53,21 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
     trainer, data, parallelism = assembly.trainer, assembly.validation, job.parallelism
     length = trainer.length
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    accumulation = length.global_batch // (trainer.mesh.dp_size * job.train.micro_batch)
+    accumulation = length.global_batch // (trainer.mesh.dp_size * job.train.rows_at_once)
     return {
         "model": f"{trainer.model.config.model_type}, {parameters:,} parameters",
         "data": f"{', '.join(data.corpora)}, {data.vocab_size} token ids",
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
-        f"({trainer.mesh.dp_size} × {accumulation} × {job.train.micro_batch})",
+        f"({trainer.mesh.dp_size} × {accumulation} × {job.train.rows_at_once})",
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
-        f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard})",
+        f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard} × cp {parallelism.cp})",
+        "estimate": estimate(
+            job,
+            trainer.mesh,
+            assembly.description,
+            trainer.recorder.peak,
+            length.tokens_per_step,
+        ),
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
 

@@ -1,5 +1,6 @@
 """One optimizer step: forward and backward over the micro-batches, clip, update."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ringshard.model.head import IGNORED
 from ringshard.parallel.parallelize import accumulate
-from ringshard.train.batches import Batch
+from ringshard.train.pieces import Piece
 
 
 @dataclass(frozen=True)
@@ -28,18 +29,17 @@ class CorpusLosses:
         losses, counts = torch.zeros(2, corpora, dtype=torch.float64, device=device)
         return cls(losses, counts)
 
-    def add(self, batch: Batch, token_losses: Tensor) -> None:
-        """Adds a batch's token losses (B·S,) to the corpora of its rows."""
-        learned = batch.targets != IGNORED
+    def add(self, piece: Piece, token_losses: Tensor) -> None:
+        """Adds a piece's token losses (B·S,) to the corpora of its rows."""
+        learned = piece.targets != IGNORED
         losses = token_losses.view_as(learned).sum(1).to(self.losses.dtype)
-        self.losses.index_add_(0, batch.corpus, losses)
-        self.counts.index_add_(0, batch.corpus, learned.sum(1).to(self.counts.dtype))
+        self.losses.index_add_(0, piece.corpus, losses)
+        self.counts.index_add_(0, piece.corpus, learned.sum(1).to(self.counts.dtype))
 
 
 def forward_backward(
     model: nn.Module,
-    batch: Batch,
-    micro_batch: int,
+    pieces: Sequence[Piece],
     targets: int,
     device: torch.device,
     corpora: CorpusLosses | None = None,
@@ -47,15 +47,15 @@ def forward_backward(
     """Adds the gradients of this rank's part of the loss, and returns that part (fp32 scalar, no
     gradient).
 
-    targets: learned tokens of the *whole* global batch; the parts of all ranks sum to the loss of
+    pieces: this rank's part of each micro-batch, equally many on all ranks; targets: learned tokens
+    of the *whole* global batch. The parts of all ranks sum to the loss of
     the step.
     """
     loss = torch.zeros((), device=device)
-    pieces = list(batch.micro_batches(micro_batch))
     for index, piece in enumerate(pieces):
         piece = piece.to(device)
         accumulate(model, last=index == len(pieces) - 1)
-        loss_sum, token_losses = model(piece.input_ids, targets=piece.targets)
+        loss_sum, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
         (loss_sum / targets).backward()
         loss += loss_sum.detach() / targets
         if corpora is not None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 import torch
 from transformers import PreTrainedModel
@@ -19,6 +20,7 @@ from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
 from ringshard.train.evaluate import Evaluation
 from ringshard.train.hooks import Hook
+from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Recorder
 from ringshard.train.step import clip_gradients, forward_backward, update
 
@@ -32,6 +34,7 @@ class Trainer:
     model: PreTrainedModel
     optimizer: torch.optim.Optimizer
     batches: Batches
+    cutter: Cutter
     length: Length
     state: TrainState
     recorder: Recorder
@@ -68,9 +71,7 @@ class Trainer:
     def _announce(self) -> Agreement:
         """Starts the exchange about the next step while the present one computes."""
         batch = self.batches.next()
-        return Agreement(
-            batch, self.stop_requested(), self.length.global_batch, self.mesh.cpu_group
-        )
+        return Agreement(batch, self.stop_requested(), self.length.global_batch, self.mesh)
 
     def _step(self, batch: Batch, agreed: Agreed) -> None:
         state, train = self.state, self.job.train
@@ -81,10 +82,10 @@ class Trainer:
         # Dropout is drawn anew from (seed, step, rank) each step: no generator need be saved.
         torch.manual_seed(hashed_seed(train.seed, state.step, self.mesh.rank))
         lr = self.lr()
+        pieces = batch.pieces or self.cutter.pieces(batch, train.rows_at_once)
         loss = forward_backward(
             self.model,
-            batch,
-            train.micro_batch,
+            pieces,
             max(targets, 1),  # a step may have nothing to learn
             self.mesh.device,
             self.recorder.corpora,
@@ -95,6 +96,8 @@ class Trainer:
             state.step + 1, state.tokens_seen + targets, state.rows_read + self.length.global_batch
         )
         facts = {"train/lr": lr, "train/targets": targets, "train/tokens": self.state.tokens_seen}
+        if self.mesh.ring.size > 1:
+            facts["ring/imbalance"] = mean(piece.imbalance for piece in pieces)
         self.recorder.add(facts, loss, grad_norm)
 
     def lr(self) -> float:

@@ -32,6 +32,7 @@ class Split(Enum):
 class Packing(Enum):
     """How documents become rows of equal length."""
 
+    documents = "documents"
     concat = "concat"
     none = "none"
 
@@ -105,8 +106,11 @@ class Data:
     """How text becomes token ids."""
     seq_len: int = 256
     """Length of a row [target tokens]; a row holds one token more."""
-    packing: Packing = Packing.concat
-    """concat: documents end to end, rows cut anywhere; none: one document a row, cut or padded."""
+    packing: Packing = Packing.documents
+    """documents: whole ones packed into rows (best fit), longer ones cut into pieces that fill a
+    row, each attending to itself alone, with positions from 0; concat: documents end to end, rows
+    cut anywhere, a token attending to all before it in its row, of other documents too; none: one
+    document or piece a row. Padding is a document of its own and not learned."""
     split: Split = Split.document
     """document: whole documents are set apart for validation; position: the end of each corpus."""
     validation_share: float = 0.05

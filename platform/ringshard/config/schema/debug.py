@@ -23,3 +23,6 @@ class Debug:
     """ranks only: the rank that waits for a debugger [0…]."""
     port: int = 5678
     """ranks only: loopback port on which that rank waits."""
+    compare_rows: bool = False
+    """Whether the processes that share sequences (parallelism.cp) compare what they read, each
+    batch; with any mode."""

@@ -1,6 +1,28 @@
 """What is known of a model without its weights: sizes that checks, FLOP counts and plans need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a model's attention asks for; found by `ringshard.parallel.ring.probe`."""
+
+    calls: list[int | None] = field(default_factory=list)
+    """Layers that get their attention from the library, each as often as it does."""
+    keywords_arrive: bool = True
+    """Whether a keyword given to the model reaches attention."""
+    asked: list[str] = field(default_factory=list)
+    """Keywords of attention that mean another attention: softcap, s_aux, …"""
+    masks: bool = False
+    """Whether the model makes a mask of its own."""
+    causal: bool = True
+    """Whether attention is causal."""
+    layer_types: list[str] = field(default_factory=list)
+    """Kinds of layers that are neither full nor sliding attention."""
+    rope: list[str] = field(default_factory=list)
+    """Kinds of rotary embeddings whose frequencies the longest position can't be given to."""
+    failure: str = ""
+    """Why a pass could not be made; empty: it could."""
 
 
 @dataclass(frozen=True)
@@ -39,3 +61,5 @@ class Description:
     """Keys that a query of a sliding layer sees [tokens]; null: no layer has a window."""
     sliding_layers: int
     """Blocks with that window."""
+    traits: Traits | None = None
+    """What its attention asks for; null: no pass was made to find out."""

@@ -26,8 +26,9 @@ class Train:
     """Size of one optimizer step over all processes [`batch_unit`]."""
     batch_unit: BatchUnit = BatchUnit.sequences
     """sequences, or tokens (a multiple of data.seq_len)."""
-    micro_batch: int = 8
-    """Sequences in one forward pass of one process; accumulation is derived [sequences]."""
+    micro_batch: int | None = None
+    """Sequences in one forward pass of one process; accumulation is derived; null: the largest size
+    up to 8 that divides what a process has of a step [sequences]."""
     grad_clip: float = 1.0
     """Largest global gradient norm; 0: no clipping."""
     log_every: int = 10
@@ -42,3 +43,9 @@ class Train:
     """Whether autograd names the forward operation behind a non-finite gradient (slow)."""
     hooks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hooks registered by user modules: name -> arguments."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """`micro_batch` of a completed job [sequences]."""
+        assert self.micro_batch is not None
+        return self.micro_batch

@@ -72,7 +72,7 @@ def _prepare(jobs: list[Job]) -> None:
     """Data that lie ready are taken as they are, even where their corpus is gone."""
     gone = [job for job in jobs if not _is_prepared(job)]
     frozen = [job.data.digest for job in gone]
-    prepare_all(gone)
+    prepare_all(gone, trains=False)
     for job, digest in zip(gone, frozen, strict=True):
         if digest not in (None, job.data.digest):
             raise ConfigError(

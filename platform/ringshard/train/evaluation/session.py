@@ -17,6 +17,7 @@ from ringshard.train.attempt import Attempt
 from ringshard.train.evaluate import evaluate
 from ringshard.train.evaluation.sample import sample
 from ringshard.train.network import check_model, model_on
+from ringshard.train.pieces import Cutter
 
 
 def run(job: Job, options: EvaluationOptions, attempt: Attempt) -> None:
@@ -35,9 +36,10 @@ def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -
     model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
     if options.checkpoint:
         checkpoint.load(Path(options.checkpoint), model, None, mesh.cpu_group)
-    check_model(model, mesh)
-    found = evaluate(model, dataset, mesh, options.sequences, options.micro_batch)
-    samples = _samples(model, dataset, options)
+    cutter = Cutter.of(job, mesh.ring)
+    check_model(model, mesh, cutter)
+    found = evaluate(model, dataset, mesh, cutter, options.sequences, options.micro_batch)
+    samples = _samples(model, cutter, dataset, options)
     if mesh.is_first:
         result = asdict(found) | {"perplexity": found.perplexity, "samples": samples}
         attempt.record_result(
@@ -46,13 +48,13 @@ def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -
 
 
 def _samples(
-    model: PreTrainedModel, dataset: Dataset, options: EvaluationOptions
+    model: PreTrainedModel, cutter: Cutter, dataset: Dataset, options: EvaluationOptions
 ) -> list[dict[str, str]]:
     """The continuation of each prompt, a different draw for equal ones, the same on all ranks."""
     texts = []
     for number, prompt in enumerate(options.prompts):
         ids = dataset.encode(prompt) or [dataset.end or 0]
         seed = options.seed + number
-        drawn = sample(model, ids, options.sample_tokens, options.temperature, seed)
+        drawn = sample(model, cutter, ids, options.sample_tokens, options.temperature, seed)
         texts.append({"prompt": prompt, "text": dataset.decode(drawn)})
     return texts

@@ -1,0 +1,195 @@
+"""Ring attention in CPU seconds: balance of work, cost over one process, bytes, an emulated ring.
+
+CPU seconds are those of all threads of a rank, forward and backward; the cores may be shared.
+"""
+
+import multiprocessing as mp
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch._dynamo  # or each forked rank imports it, at its first operator
+import torch.distributed as dist
+from benchmarks import ring_emulated
+
+from ringshard.parallel.ring.attention import RingState, ring_attention
+from ringshard.parallel.ring.documents import Ints
+from ringshard.parallel.ring.group import Ring, open_ring
+from ringshard.parallel.ring.kernels import KERNELS, Kernel
+from ringshard.parallel.ring.layout import LAYOUTS, Layout
+from ringshard.parallel.ring.plan import build_plan, choose_transport, imbalance, predict_work
+
+SHAPE = ring_emulated.CPU
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One computation on a number of ranks."""
+
+    ranks: int
+    length: int
+    documents: str = "one document"
+    layout: str = "zigzag"
+    transport: str = "auto"
+
+    def cut(self) -> tuple[Layout, list[Ints]]:
+        """The layout, and bounds of the only row."""
+        rows = [DOCUMENTS[self.documents](self.length)]
+        return LAYOUTS[self.layout](rows, self.ranks), rows
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one rank spent."""
+
+    cpu_s: float
+    kernel_s: float
+    sent: int
+
+
+def _packed(length: int) -> Ints:
+    sizes = np.random.default_rng(0).lognormal(np.log(length / 16), 1.0, 64).astype(np.int64) + 1
+    ends = np.cumsum(sizes)
+    return np.concatenate([[0], ends[ends < length], [length]]).astype(np.int64)
+
+
+DOCUMENTS: dict[str, Callable[[int], Ints]] = {
+    "one document": lambda length: np.array([0, length], dtype=np.int64),
+    "packed": _packed,
+}
+
+
+def run() -> list[dict[str, Any]]:
+    """One row per measurement: value, and what it is compared with."""
+    return [*_balance(), *_overhead(), *_bytes(), *ring_emulated.run()]
+
+
+def _row(measure: str, case: str, value: float, against: str) -> dict[str, Any]:
+    return {"measure": measure, "case": case, "value": round(value, 4), "against": against}
+
+
+def _balance() -> Iterator[dict[str, Any]]:
+    """CPU seconds of the busiest of 4 ranks over the mean."""
+    for documents in DOCUMENTS:
+        for layout in LAYOUTS:
+            setting = Setting(4, 4096, documents, layout)
+            seconds = [rank.cpu_s for rank in measure(setting)]
+            layout_of, rows = setting.cut()
+            predicted = imbalance(predict_work(layout_of, rows))
+            yield _row(
+                "CPU s per rank, max / mean",
+                f"{documents}, {layout}, 4 ranks, {setting.length} tokens",
+                max(seconds) / float(np.mean(seconds)),
+                f"{predicted:.3f} predicted",
+            )
+
+
+def _overhead() -> Iterator[dict[str, Any]]:
+    """CPU seconds of all ranks over those of one, and how much is not the kernels'."""
+    one = measure(Setting(1, 8192))[0]
+    yield _row("CPU s", "1 rank, 8192 tokens", one.cpu_s, f"kernels {one.kernel_s:.2f} s")
+    for ranks in (2, 4):
+        every = measure(Setting(ranks, 8192))
+        total, kernels = (sum(getattr(r, name) for r in every) for name in ("cpu_s", "kernel_s"))
+        yield _row(
+            "CPU s of all ranks / of one",
+            f"{ranks} ranks, 8192 tokens, zigzag",
+            total / one.cpu_s,
+            f"kernels {kernels / one.kernel_s:.3f}; merging, copies, messages and Python "
+            f"{(total - kernels) / total:.1%} of all",
+        )
+
+
+def _bytes() -> Iterator[dict[str, Any]]:
+    """What a rank sends, over (W - 1) hops of KV forward, W - 1 of KV and W of dKV backward."""
+    for ranks in (2, 4):
+        for transport in ("ring", "allgather"):
+            sent = measure(Setting(ranks, 1024, transport=transport), rounds=1)[0].sent
+            hop = 2 * (1024 // ranks) * SHAPE.kv_heads * SHAPE.width * 4
+            least = hop * (2 * (ranks - 1) + ranks)
+            yield _row(
+                "bytes sent / least of a ring", f"{ranks} ranks, {transport}", sent / least,
+                f"{least} bytes",
+            )  # fmt: skip
+
+
+def measure(setting: Setting, rounds: int = ROUNDS) -> list[Measured]:
+    """The best round of each forked rank."""
+    context = mp.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        pipes = []
+        for rank in range(setting.ranks):
+            receiver, sender = context.Pipe(duplex=False)
+            store = str(Path(folder) / "store")
+            arguments = (sender, store, rank, setting, rounds)
+            context.Process(target=_rank, args=arguments, daemon=True).start()
+            sender.close()
+            pipes.append(receiver)
+        return [pipe.recv() for pipe in pipes]
+
+
+def _rank(pipe: Any, store: str, rank: int, setting: Setting, rounds: int) -> None:
+    torch.set_num_threads(1)
+    ranks = setting.ranks
+    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
+    ring = open_ring([range(ranks)], torch.device("cpu"), timedelta(seconds=120))
+    clock = _Clock(KERNELS["cpu_flash"])
+    KERNELS["timed"] = clock.kernel
+    step = _step(setting, ring)
+    step()  # first use of everything
+    found = [_timed(step, ring, clock) for _ in range(rounds)]
+    pipe.send(min(found, key=lambda m: m.cpu_s))
+    dist.barrier()
+
+
+def _timed(step: Callable[[], None], ring: Ring, clock: "_Clock") -> Measured:
+    dist.barrier()
+    ring.bytes_sent, clock.seconds, start = 0, 0.0, time.process_time()
+    step()
+    return Measured(time.process_time() - start, clock.seconds, ring.bytes_sent)
+
+
+def _step(setting: Setting, ring: Ring) -> Callable[[], None]:
+    layout, rows = setting.cut()
+    work = predict_work(layout, rows)
+    transport = setting.transport if setting.transport != "auto" else choose_transport(work)
+    plan = build_plan(layout, rows, ring.rank).to_tensor()
+    state = RingState(plan, ring.name, transport, "timed")
+    q, k, v, dout = ring_emulated.tensors(layout.local_length, SHAPE, ring.rank)
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+
+    def step() -> None:
+        torch.autograd.grad(ring_attention(q, k, v, state, SHAPE.width**-0.5), leaves, dout)
+
+    return step
+
+
+class _Clock:
+    """CPU seconds inside a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.seconds = 0.0
+        self.kernel = replace(
+            kernel, forward=self._within(kernel.forward), backward=self._within(kernel.backward)
+        )
+
+    def _within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            start = time.thread_time()
+            result = function(*args)
+            self.seconds += time.thread_time() - start
+            return result
+
+        return timed
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row)

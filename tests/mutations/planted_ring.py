@@ -1,0 +1,143 @@
+"""Known bugs of ring attention: where each is planted, and the test that must notice it."""
+
+from mutations.planted import Bug
+
+RING = "platform/ringshard/parallel/ring"
+TRAIN = "platform/ringshard/train"
+CUTTING = "tests/parity/test_cutting.py::test_"
+ATTENTION = "tests/ring/test_attention.py::test_"
+LAYOUTS = f"{ATTENTION}every_layout_and_transport_for_heads_in_groups"
+
+BUGS = [
+    Bug(
+        "one KV hop reused",
+        f"{RING}/transport.py",
+        "held, spare = spare, held",
+        "held, spare = (spare, held) if step else (held, spare)",
+        f"{LAYOUTS}[heads0-3]",
+    ),
+    Bug(
+        "dKV sent one hop short",
+        f"{RING}/transport.py",
+        "            self.pending.wait()\n        assert self.arriving is not None\n"
+        "        return self.arriving",
+        "            self.pending.wait()\n        assert self.arriving is not None\n"
+        "        return self.pending.tensors[0] if self.pending else self.arriving",
+        f"{LAYOUTS}[heads1-2]",
+    ),
+    Bug(
+        "lse merged in bf16",
+        f"{RING}/merge.py",
+        "merged = torch.logaddexp(lse, block_lse)",
+        "merged = torch.logaddexp(lse.bfloat16(), block_lse.bfloat16()).to(lse.dtype)",
+        f"{LAYOUTS}[heads0-2]",
+    ),
+    Bug(
+        "outputs summed in bf16",
+        f"{RING}/attention.py",
+        "q.dtype if found.size == 1 else _wide(q.dtype),",
+        "q.dtype,",
+        f"{ATTENTION}the_error_does_not_grow_with_the_number_of_ranks",
+    ),
+    Bug(
+        "bounds off by one",
+        f"{RING}/documents.py",
+        "np.flatnonzero(is_start) + 1",
+        "np.flatnonzero(is_start)",
+        "tests/ring/test_layout.py::test_bounds_from_lengths_positions_and_numbers_agree",
+    ),
+    Bug(
+        "a document reaches one query too far",
+        f"{RING}/plan.py",
+        "queries = np.minimum(bounds[document + 1], first + size) - first",
+        "queries = np.minimum(bounds[document + 1] + 1, first + size) - first",
+        "tests/ring/test_plan.py::test_segments_are_the_brute_force_mask",
+    ),
+    Bug(
+        "a document starts one key too late",
+        f"{RING}/plan.py",
+        "np.where(has_start, start % size, 0)",
+        "np.where(has_start, (start + 1) % size, 0)",
+        "tests/ring/test_plan.py::test_segments_are_the_brute_force_mask",
+    ),
+    Bug(
+        "plan of the wrong rank",
+        f"{RING}/share.py",
+        "plan = build_plan(layout, rows, ring.rank).to_tensor()",
+        "plan = build_plan(layout, rows, (ring.rank + 1) % ring.size).to_tensor()",
+        "tests/ring/test_models.py::test_a_type_is_exact_or_refused[llama]",
+    ),
+    Bug(
+        "lse of the backward pass is not the forward's",
+        f"{RING}/attention.py",
+        "    ctx.save_for_backward(q, k, v, *output, plan)",
+        "    ctx.save_for_backward(q, k, v, output[0], output[1] + 1e-3, plan)",
+        f"{LAYOUTS}[heads0-2]",
+    ),
+    Bug(
+        "longest position is the rank's own",
+        f"{RING}/transformers.py",
+        "(*positions.shape[:-1], 1), length - 1)",
+        "(*positions.shape[:-1], 1), 0)",
+        "tests/ring/test_models.py::test_every_kind_of_rotary_embedding_is_exact[dynamic]",
+    ),
+    Bug(
+        "attention recomputed",
+        f"{RING}/recompute.py",
+        "return CheckpointPolicy.MUST_SAVE",
+        "return CheckpointPolicy.PREFER_RECOMPUTE",
+        "tests/ring/test_transformers.py"
+        "::test_gradients_stay_and_attention_is_called[attention-kept]",
+    ),
+    Bug(
+        "labels shifted after the cut",
+        f"{TRAIN}/pieces.py",
+        'own["targets"],',
+        'torch.cat([own["input_ids"][:, 1:], own["targets"][:, -1:]], 1)'
+        '.masked_fill(own["targets"] == IGNORED, IGNORED),',
+        f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
+    ),
+    Bug(
+        "positions not restarted",
+        f"{TRAIN}/pieces.py",
+        "np.stack([positions_of(bounds) for bounds",
+        "np.stack([np.arange(bounds[-1]) for bounds",
+        f"{CUTTING}packed_documents_train_unlike_each_by_itself[gpt2]",
+    ),
+    Bug(
+        "documents attend to each other",
+        f"{TRAIN}/pieces.py",
+        "share(self.ring, rows.bounds, tensors, cutting)",
+        "share(self.ring, [b[[0, -1]] for b in rows.bounds], tensors, cutting)",
+        f"{CUTTING}packed_documents_train_unlike_each_by_itself[llama]",
+    ),
+    Bug(
+        "counts doubled over cp",
+        f"{TRAIN}/agreement.py",
+        "if mesh.ring.rank == 0:",
+        "if True:",
+        f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
+    ),
+    Bug(
+        "ranks of a ring read other rows",
+        "platform/ringshard/parallel/mesh.py",
+        "return self.rank // self.ring.size",
+        "return self.rank % self.dp_size",
+        f"{CUTTING}cutting_packed_rows_changes_the_curve[fsdp-2-cp-2]",
+    ),
+    Bug(
+        "the budget's surplus is cut already",
+        f"{TRAIN}/agreement.py",
+        "return replace(batch, targets=targets, pieces=())",
+        "return replace(batch, targets=targets)",
+        "tests/parity/test_topology.py"
+        "::test_a_token_budget_learns_the_surplus_of_its_last_step[fsdp-2-cp-2]",
+    ),
+    Bug(
+        "a value's own width is lost",
+        f"{RING}/attention.py",
+        "return out[..., :width] if width < wanted else out",
+        "return out",
+        f"{ATTENTION}values_of_another_width_than_keys[2]",
+    ),
+]

@@ -1,0 +1,141 @@
+"""Kernels against attention written out; merging against one softmax."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch import Tensor
+
+from ringshard.parallel.ring.kernels import KERNELS, Kernel, choose_kernel
+from ringshard.parallel.ring.merge import merge_
+from ringshard.parallel.ring.plan import Segment
+from ringshard.parallel.ring.spans import lay_out
+
+SHAPES = list(product([(4, 4), (8, 2), (4, 1)], [16, 64, 80, 128]))
+"""((query heads, key heads), head size)."""
+
+
+def block(heads: tuple[int, int], width: int, queries: int = 9, keys: int = 9) -> list[Tensor]:
+    """dout, q, k, v, as slices of something larger."""
+    g = torch.Generator().manual_seed(0)
+    shapes = [(heads[0], queries), (heads[0], queries), (heads[1], keys), (heads[1], keys)]
+    return [torch.randn(2, n + 5, h, width, generator=g)[:, 2:-3].transpose(1, 2)
+            for h, n in shapes]  # fmt: skip
+
+
+def passes(kernel: Kernel, tensors: list[Tensor], causal: bool) -> list[Tensor]:
+    """out, lse, dq, dk, dv."""
+    dout, q, k, v = tensors
+    out, lse = kernel.forward(q, k, v, causal, 0.3)
+    return [out, lse, *kernel.backward(dout, q, k, v, out, lse, causal, 0.3)]
+
+
+@pytest.mark.parametrize(("heads", "width"), SHAPES)
+def test_cpu_flash_is_attention_written_out(heads: tuple[int, int], width: int) -> None:
+    for causal, keys in ((True, 9), (False, 9), (False, 4), (False, 30)):
+        tensors = block(heads, width, keys=keys)
+        found, wanted = (passes(KERNELS[n], tensors, causal) for n in ("cpu_flash", "math"))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_lse_is_wide_and_natural(dtype: torch.dtype) -> None:
+    _, q, k, v = (t.to(dtype) for t in block((4, 2), 16))
+    kernel = choose_kernel("auto", q.device, dtype)
+    assert kernel is KERNELS["math" if dtype == torch.float64 else "cpu_flash"]
+    _, lse = kernel.forward(q, k, v, False, 0.3)
+    assert lse.shape == (2, 4, 9)
+    assert lse.dtype == torch.promote_types(dtype, torch.float32)
+    scores = 0.3 * q.double() @ k.double().repeat_interleave(2, dim=1).mT
+    tolerance = 2e-2 if dtype in (torch.bfloat16, torch.float16) else 1e-5
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), atol=tolerance, rtol=0)
+
+
+def _gradcheck(causal: bool) -> bool:
+    q, k, v = (t.double() for t in block((4, 2), 4, queries=5, keys=5)[1:])
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+            out, lse = KERNELS["math"].forward(*tensors, causal, 0.3)
+            ctx.save_for_backward(*tensors, out, lse)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, d: Tensor) -> tuple[Tensor, ...]:
+            return KERNELS["math"].backward(d, *ctx.saved_tensors, causal, 0.3)
+
+    return torch.autograd.gradcheck(Attention.apply, [t.requires_grad_() for t in (q, k, v)])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradients_written_out_are_the_finite_differences(causal: bool) -> None:
+    assert run_ranks(1, _gradcheck, causal) == [True]
+
+
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
+@pytest.mark.parametrize("queries", [9, 64])
+def test_arguments_and_shapes_of_cuda_kernels(name: str, queries: int) -> None:
+    """On the meta device, which computes nothing: no GPU was at hand."""
+    tensors = [t.to("meta", torch.bfloat16) for t in block((8, 2), 64, queries, keys=30)]
+    out, lse, dq, dk, dv = passes(KERNELS[name], tensors, causal=False)
+    assert lse.shape == (2, 8, queries) and lse.dtype == torch.float32
+    assert out.shape == dq.shape == tensors[1].shape
+    assert dk.shape == dv.shape == tensors[2].shape
+
+
+SEGMENTS = (Segment(1, 0, 1, 0, 5, 2, 9, 0), Segment(1, 1, 2, 3, 4, 0, 12, 0),
+            Segment(1, 0, 1, 5, 9, 2, 4, 0))  # fmt: skip
+
+
+def test_arguments_and_shapes_of_the_cuda_kernel_for_many_segments() -> None:
+    spans = lay_out(SEGMENTS, 12, torch.device("meta"))
+    assert spans.longest_queries == 5 and spans.longest_keys == 12
+    q = torch.empty(10, 8, 64, device="meta", dtype=torch.bfloat16)
+    k = torch.empty(21, 2, 64, device="meta", dtype=torch.bfloat16)
+    kernel = KERNELS["cuda_flash"]
+    assert kernel.packed_forward is not None and kernel.packed_backward is not None
+    out, lse = kernel.packed_forward(q, k, k, spans, False, 0.3)
+    assert out.shape == q.shape and lse.shape == (8, 10) and lse.dtype == torch.float32
+    dq, dk, dv = kernel.packed_backward(out, q, k, k, out, lse, spans, False, 0.3)
+    assert dq.shape == q.shape and dk.shape == dv.shape == k.shape
+
+
+def test_segments_laid_end_to_end() -> None:
+    spans = lay_out(SEGMENTS, 12, torch.device("cpu"))
+    assert spans.queries.tolist() == [0, 1, 2, 3, 4, 15, 5, 6, 7, 8]
+    assert spans.keys.tolist() == [*range(2, 9), *range(12, 24), 2, 3]
+    assert spans.query_ends.tolist() == [0, 5, 6, 10] and spans.query_ends.dtype == torch.int32
+    assert spans.key_ends.tolist() == [0, 7, 19, 21]
+
+
+@pytest.mark.parametrize("sizes", [[7], [1, 6], [3, 1, 2, 1]])
+@pytest.mark.parametrize("factor", [1.0, 1e3])
+def test_merged_blocks_are_one_softmax(sizes: list[int], factor: float) -> None:
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 3, 5, 7, generator=g, dtype=torch.float64) * factor
+    values = torch.randn(2, 3, 7, 4, generator=g, dtype=torch.float64)
+    out, lse = torch.zeros(2, 3, 5, 4), torch.full((2, 3, 5), float("-inf"))
+    for s, v in zip(scores.split(sizes, dim=-1), values.split(sizes, dim=-2), strict=True):
+        merge_(out, lse, (s.softmax(-1) @ v).float(), s.logsumexp(-1).float())
+    torch.testing.assert_close(out.double(), scores.softmax(-1) @ values, atol=2e-4, rtol=0)
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("difference", [1e4, -1e4])
+def test_a_block_that_weighs_nothing_changes_nothing(difference: float) -> None:
+    one, other = torch.randn(5, 4), torch.randn(5, 4)
+    out, lse = one.clone(), torch.zeros(5)
+    merge_(out, lse, other, torch.full((5,), difference))
+    assert torch.equal(out, other if difference > 0 else one)
+    assert torch.equal(lse, torch.full((5,), max(difference, 0.0)))
+
+
+def test_the_first_block_is_taken_as_it_is() -> None:
+    block_out, block_lse = torch.randn(5, 4), torch.randn(5)
+    out, lse = torch.zeros(5, 4), torch.full((5,), float("-inf"))
+    merge_(out, lse, block_out, block_lse)
+    assert torch.equal(out, block_out) and torch.equal(lse, block_lse)
