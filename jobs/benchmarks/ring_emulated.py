@@ -17,7 +17,7 @@ from ringshard.parallel.ring.group import TIMEOUT, Ring, alone, name_ring
 from ringshard.parallel.ring.kernels import KERNELS, choose_kernel
 from ringshard.parallel.ring.layout import zigzag
 from ringshard.parallel.ring.plan import build_plan
-from ringshard.parallel.ring.transport import TRANSPORTS, RingGradients
+from ringshard.parallel.ring.transport import TRANSPORTS, RingGradients, by_head, message
 
 ROUNDS = 3
 
@@ -45,11 +45,11 @@ class Emulated:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
-    def keys_values(self, own: Tensor) -> Iterator[Tensor]:
+    def keys_values(self, k: Tensor, v: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """In the order of the ring."""
-        yield own
+        yield k, v
         for step in range(1, self.ring.size):
-            yield self.everyone[(self.ring.rank - step) % self.ring.size]
+            yield by_head(self.everyone[(self.ring.rank - step) % self.ring.size])
 
     def gradients(self) -> RingGradients:
         """Adds nothing up: the shares of a rank are its own work."""
@@ -82,9 +82,7 @@ def _loop(ranks: int, length: int, shape: Shape) -> tuple[float, float]:
     """Best seconds of a forward and of a backward pass of all ranks, one after another."""
     layout, row = zigzag(length, ranks), np.array([0, length], dtype=np.int64)
     given = [tensors(layout.local_length, shape, rank) for rank in range(ranks)]
-    Emulated.everyone = [
-        torch.stack([k.transpose(1, 2), v.transpose(1, 2)]) for _, k, v, _ in given
-    ]  # (2, B, S, Hkv, D) each
+    Emulated.everyone = [message(k, v) for _, k, v, _ in given]
     settings = [_settings(rank, ranks, build_plan(layout, [row], rank).to_tensor(), shape)
                 for rank in range(ranks)]  # fmt: skip
     outputs = [ring_forward(*given[rank][:3], *settings[rank]) for rank in range(ranks)]

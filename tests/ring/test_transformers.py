@@ -86,7 +86,7 @@ CHANGES = [
     pytest.param(recompute, 4, id="recomputed"),
     pytest.param(keep, 2, id="attention-kept"),
     pytest.param(compile_blocks, 2, id="compiled"),
-    pytest.param(compile_to_code, 2, id="compiled-to-code", marks=pytest.mark.slow),
+    pytest.param(compile_to_code, 2, id="compiled-to-code", marks=pytest.mark.compile),
 ]
 
 

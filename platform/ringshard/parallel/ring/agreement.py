@@ -42,14 +42,14 @@ def agree(ring: Ring, **numbers: int) -> None:
                 )
 
 
-def agree_on_shape(ring: Ring, message: Tensor, transport: str) -> None:
-    """Before the first hop of messages (2, B, S, Hkv, D) of a new shape or format, compares it.
+def agree_on_shape(ring: Ring, k: Tensor, transport: str) -> None:
+    """Before the first hop of keys (B, Hkv, S, D) of a new shape or format, compares it.
 
     gloo ends the process where sizes differ. Ranks that have seen the shape do not ask again: a
     rank that asks alone waits in vain, in bounded time.
     """
-    names = ("kv", "rows", "tokens", "kv_heads", "width", "itemsize", "transport")
-    seen = (*message.shape, message.element_size(), ord(transport[0]))
+    names = ("rows", "kv_heads", "tokens", "width", "itemsize", "transport")
+    seen = (*k.shape, k.element_size(), ord(transport[0]))
     if ring.host is not None and seen not in ring.agreed:
         agree(ring, **dict(zip(names, seen, strict=True)))
         ring.agreed.add(seen)

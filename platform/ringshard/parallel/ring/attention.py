@@ -20,7 +20,7 @@ from ringshard.parallel.ring.blocks import Block, blocks_of
 from ringshard.parallel.ring.group import Ring, ring_named
 from ringshard.parallel.ring.kernels import Kernel, choose_kernel
 from ringshard.parallel.ring.plan import Plan
-from ringshard.parallel.ring.transport import TRANSPORTS, Transport
+from ringshard.parallel.ring.transport import TRANSPORTS, Transport, by_head
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +76,12 @@ def ring_forward(
     """The operator: (out (B, Hq, S, D) of q's dtype, lse (B, Hq, S) fp32)."""
     pass_ = _Pass.of(q, plan, scale, ring, transport, kernel)
     pass_.ring.calls += 1
+    agree_on_shape(pass_.ring, k, transport)
+    if pass_.is_one_call:
+        out, lse = map(_stored_by_token, pass_.kernel.forward(q, k, v, True, scale))
+        return out, lse
     out, lse = _by_token(q, pass_.sums), _by_token(q[..., 0], _wide(q.dtype))
-    own = _message(k, v)
-    agree_on_shape(pass_.ring, own, transport)
-    for step, message in enumerate(pass_.transport.keys_values(own)):
-        keys, values = message.transpose(2, 3)  # (B, Hkv, S, D)
+    for step, (keys, values) in enumerate(pass_.transport.keys_values(k, v)):
         for block in pass_.blocks(step):
             block.forward(q, keys, values, out, lse)
     return out.to(q.dtype), lse
@@ -99,19 +100,22 @@ def ring_backward(
     ring: str,
     transport: str,
     kernel: str,
-) -> tuple[Tensor, Tensor]:
-    """The operator's backward pass: dq (B, Hq, S, D), and dk and dv as (2, B, S, Hkv, D)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator's backward pass: dq (B, Hq, S, D), dk and dv (B, Hkv, S, D)."""
     pass_ = _Pass.of(q, plan, scale, ring, transport, kernel)
-    dq, own = _by_token(q, pass_.sums).zero_(), _message(k, v)
+    if pass_.is_one_call:
+        found = pass_.kernel.backward(dout, q, k, v, out, lse, True, scale)
+        dq, dk, dv = map(_stored_by_token, found)
+        return dq, dk, dv
+    dq = _by_token(q, pass_.sums)
     gradients = pass_.transport.gradients()
-    for step, message in enumerate(pass_.transport.keys_values(own)):
-        keys, values = message.transpose(2, 3)  # (B, Hkv, S, D)
-        share = torch.zeros_like(own, dtype=pass_.sums)
-        dk, dv = share.transpose(2, 3)
+    for step, (keys, values) in enumerate(pass_.transport.keys_values(k, v)):
+        share = _share(k, pass_.sums, is_written=step == 0)
         for block in pass_.blocks(step):
-            block.backward(dout, q, keys, values, out, lse, (dq, dk, dv))
+            block.backward(dout, q, keys, values, out, lse, (dq, *by_head(share)))
         gradients.add(step, share)
-    return dq.to(q.dtype), gradients.home().to(q.dtype)
+    dk, dv = (t.to(q.dtype, copy=True) for t in by_head(gradients.home()))  # not of one buffer
+    return dq.to(q.dtype), dk, dv
 
 
 @dataclass(frozen=True)
@@ -145,13 +149,26 @@ class _Pass:
             q.dtype if found.size == 1 else _wide(q.dtype),
         )
 
+    @property
+    def is_one_call(self) -> bool:
+        """Whether each row is one document, whole on this rank: results need no place in larger
+        ones."""
+        return self.ring.size == 1 and len(self.plan.at(0)) == 1
+
     def blocks(self, step: int) -> list[Block]:
         return blocks_of(self.kernel, self.plan.at(step), self.scale, self.length, self.device)
 
 
-def _message(k: Tensor, v: Tensor) -> Tensor:
-    """Keys and values as one buffer, stored token by token: (2, B, S, Hkv, D)."""
-    return torch.stack([k.transpose(1, 2), v.transpose(1, 2)])
+def _share(k: Tensor, dtype: torch.dtype, is_written: bool) -> Tensor:
+    """A buffer for dk and dv (2, B, S, Hkv, D); zeros, unless all of it is written at once."""
+    rows, heads, length, width = k.shape
+    make = k.new_empty if is_written else k.new_zeros
+    return make((2, rows, length, heads, width), dtype=dtype)
+
+
+def _stored_by_token(t: Tensor) -> Tensor:
+    """(B, H, S, …), stored as (B, S, H, …); no copy where it is already."""
+    return t.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _by_token(like: Tensor, dtype: torch.dtype) -> Tensor:
@@ -170,8 +187,8 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 @ring_backward.register_fake
-def _(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _by_token(q, q.dtype), k.new_empty((2, *k.transpose(1, 2).shape))
+def _(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _by_token(q, q.dtype), _by_token(k, k.dtype), _by_token(v, v.dtype)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -182,9 +199,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, dout: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     """lse is not given out, so nothing differentiates it."""
-    dq, dkv = ring_backward(dout, *ctx.saved_tensors, *ctx.settings)
-    dk, dv = dkv.transpose(2, 3)
-    return dq, dk, dv, *(None,) * 5
+    return *ring_backward(dout, *ctx.saved_tensors, *ctx.settings), *(None,) * 5
 
 
 ring_forward.register_autograd(_differentiate, setup_context=_keep)

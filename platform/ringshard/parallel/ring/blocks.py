@@ -28,7 +28,7 @@ class Block(Protocol):
     def backward(
         self, dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, to: Gradients
     ) -> None:
-        """Adds the gradients to `to`: dq, dk, dv."""
+        """Writes (step 0) or adds the gradients to `to`: dq, dk, dv."""
 
 
 def blocks_of(
@@ -76,9 +76,10 @@ class DenseBlock:
             bool(self.segment.causal),
             self.scale,
         )
-        self._queries(to[0]).add_(dq)
-        self._keys(to[1]).add_(dk)
-        self._keys(to[2]).add_(dv)
+        put = Tensor.add_ if self.segment.step else Tensor.copy_
+        put(self._queries(to[0]), dq)
+        put(self._keys(to[1]), dk)
+        put(self._keys(to[2]), dv)
 
     def _queries(self, t: Tensor) -> Tensor:
         s = self.segment
@@ -110,8 +111,8 @@ class PackedBlock:
             before_out, before_lse = self._queries(out), self._queries(lse)
             merge_(before_out, before_lse, found_out, found_lse)
             found_out, found_lse = before_out, before_lse
-        _storage(out).index_copy_(0, self.spans.queries, found_out.to(out.dtype))
-        _storage(lse).index_copy_(0, self.spans.queries, found_lse)
+        _write(out, self.spans.queries, found_out)
+        _write(lse, self.spans.queries, found_lse)
 
     def backward(
         self, dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, to: Gradients
@@ -129,9 +130,10 @@ class PackedBlock:
             self.causal,
             self.scale,
         )
-        _add(to[0], self.spans.queries, dq)
-        _add(to[1], self.spans.keys, dk)
-        _add(to[2], self.spans.keys, dv)
+        put = _write if self.is_first else _add
+        put(to[0], self.spans.queries, dq)
+        put(to[1], self.spans.keys, dk)
+        put(to[2], self.spans.keys, dv)
 
     def _queries(self, t: Tensor) -> Tensor:
         return t.transpose(1, 2).flatten(0, 1).index_select(0, self.spans.queries)  # (T, H, …)
@@ -143,6 +145,10 @@ class PackedBlock:
 def _storage(t: Tensor) -> Tensor:
     """(B, H, S, …), stored token by token, as a view (B·S, H, …)."""
     return t.transpose(1, 2).view(-1, t.shape[1], *t.shape[3:])
+
+
+def _write(to: Tensor, index: Tensor, values: Tensor) -> None:
+    _storage(to).index_copy_(0, index, values.to(to.dtype))
 
 
 def _add(to: Tensor, index: Tensor, values: Tensor) -> None:

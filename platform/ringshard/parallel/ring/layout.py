@@ -90,6 +90,8 @@ def padded_length(length: int, cp: int, chunks_per_rank: int) -> int:
 def pad_to(tensor: Tensor, length: int, value: float, dim: int = 1) -> Tensor:
     """`tensor` with `value` appended along `dim` up to `length`."""
     missing = length - tensor.shape[dim]
+    if not missing:
+        return tensor
     return F.pad(
         tensor, (0, 0) * (tensor.dim() - 1 - dim % tensor.dim()) + (0, missing), value=value
     )

@@ -7,6 +7,7 @@ one slice. Among a rank's own tokens a document is one slice as well, and causal
 order: the first step is one causal square per document.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -176,12 +177,14 @@ def predict_work(layout: Layout, rows: Sequence[Ints]) -> Ints:
     edges = np.append(chunks, len(chunks)) * layout.chunk
     step = (layout.owner[None, :] - np.arange(layout.cp)[:, None]) % layout.cp  # (cp, chunks)
     rank = np.broadcast_to(layout.owner, step.shape)
-    for bounds in rows:
+    alike = Counter(bounds.tobytes() for bounds in rows)
+    for documents, count in alike.items():
+        bounds = np.frombuffer(documents, dtype=np.int64)
         queries, k0, k1 = _reach(layout, bounds, chunks)
         before = queries * np.maximum(k1 - k0, 0)  # (cp, chunks)
         inside = np.diff(pairs_before(bounds, edges)) - before.sum(axis=0)  # (chunks,)
-        np.add.at(work, (rank, step), before)
-        np.add.at(work[:, 0], layout.owner, inside)
+        np.add.at(work, (rank, step), count * before)
+        np.add.at(work[:, 0], layout.owner, count * inside)
     return work
 
 

@@ -14,6 +14,17 @@ from ringshard.parallel.ring.group import Ring
 from ringshard.parallel.ring.waiting import Pending, collective, hop
 
 
+def message(k: Tensor, v: Tensor) -> Tensor:
+    """Keys and values (B, Hkv, S, D) each as one buffer, stored token by token."""
+    return torch.stack([k.transpose(1, 2), v.transpose(1, 2)])  # (2, B, S, Hkv, D)
+
+
+def by_head(buffer: Tensor) -> tuple[Tensor, Tensor]:
+    """The keys and values in a buffer, as views (B, Hkv, S, D)."""
+    keys, values = buffer.transpose(2, 3)
+    return keys, values
+
+
 class Gradients(Protocol):
     """Sums of the gradients of keys and values over ranks."""
 
@@ -28,9 +39,9 @@ class Gradients(Protocol):
 class Transport(Protocol):
     """One pass over all ranks' keys and values."""
 
-    def keys_values(self, own: Tensor) -> Iterator[Tensor]:
-        """Yields the buffer of step 0, 1, …; each is valid until the next is asked for. May
-        overwrite `own`."""
+    def keys_values(self, k: Tensor, v: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields the keys and values (B, Hkv, S, D) of step 0, which are this rank's own `k` and
+        `v`, of step 1, …; each is valid until the next is asked for."""
 
     def gradients(self) -> Gradients:
         """What sums the gradients of one backward pass."""
@@ -42,15 +53,19 @@ class RingTransport:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
-    def keys_values(self, own: Tensor) -> Iterator[Tensor]:
+    def keys_values(self, k: Tensor, v: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """cp - 1 hops, between two buffers."""
-        held, spare = own, torch.empty_like(own) if self.ring.size > 1 else own
+        if self.ring.size == 1:
+            yield k, v
+            return
+        held = message(k, v)
+        spare = torch.empty_like(held)
         for step in range(self.ring.size - 1):
             pending = hop(self.ring, self.ring.keys, held, spare, "keys and values", step)
-            yield held
+            yield by_head(held)
             pending.wait()
             held, spare = spare, held
-        yield held
+        yield by_head(held)
 
     def gradients(self) -> "RingGradients":
         """cp hops."""
@@ -92,18 +107,19 @@ class AllGather:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
-    def keys_values(self, own: Tensor) -> Iterator[Tensor]:
+    def keys_values(self, k: Tensor, v: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The rank's own while the others' come; then in the order of the ring, so that sums are
         made in the same order."""
         if self.ring.size == 1:
-            yield own
+            yield k, v
             return
+        own = message(k, v)
         everyone = own.new_empty((self.ring.size, *own.shape))  # (cp, 2, B, S, Hkv, D)
         pending = collective(self.ring, "all_gather", everyone, own, "keys and values")
-        yield own
+        yield k, v
         pending.wait()
         for step in range(1, self.ring.size):
-            yield everyone[(self.ring.rank - step) % self.ring.size]
+            yield by_head(everyone[(self.ring.rank - step) % self.ring.size])
 
     def gradients(self) -> "ScatteredGradients":
         """One reduce-scatter after the last step."""
