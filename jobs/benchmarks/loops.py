@@ -1,12 +1,15 @@
-"""Speed of the trainer over bare PyTorch, Fabric and accelerate: one process, one thread."""
+"""Training loops that are compared, each in a process of its own.
+
+`python loops.py NAME FOLDER` keeps its files in FOLDER, and for each line of its input
+takes STEPS steps and prints what they took.
+"""
 
 import itertools
-import statistics
-import tempfile
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ from ringshard.parallel import mesh as meshes
 from ringshard.train.assemble import assemble
 from ringshard.train.attempt import Attempt
 
-ROUNDS, STEPS, BATCH = 9, 5, 16
+STEPS, BATCH = 5, 16
 MODEL = Model(
     type="llama",
     config={
@@ -43,64 +46,6 @@ MODEL = Model(
     },
 )
 Steps = Callable[[int], None]
-
-
-def run() -> list[dict[str, Any]]:
-    """One row per contender: tokens/s of the best round, and ratios to the bare loop, of rounds in
-    which they take turns.
-
-    The cores are shared, so the ratios are of CPU seconds (all threads of the process; the
-    trainer's reading thread too) as well as of wall time. `gemm_share`: model FLOP/s of the best
-    round over the GEMM peak of one thread, measured in the same run.
-    """
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        job = setting(Path(folder))
-        trainer, ours = ringshard(job, Path(folder))
-        contenders = {"bare loop": _bare(job), "ringshard": ours}
-        contenders |= {"fabric": _fabric(job)} if find_spec("lightning_fabric") else {}
-        contenders |= {"accelerate": _accelerate(job)} if find_spec("accelerate") else {}
-        rounds = _take_turns(contenders)
-        trainer.close()
-    tokens, peak, bare = (
-        STEPS * BATCH * job.data.seq_len,
-        trainer.recorder.peak,
-        rounds["bare loop"],
-    )
-    return [
-        {
-            "contender": name,
-            "tokens_per_s": tokens / min(own.wall),
-            "over_bare_cpu": _median_ratio(bare.cpu, own.cpu),
-            "over_bare_wall": _median_ratio(bare.wall, own.wall),
-            "gemm_share": tokens / min(own.wall) * peak.flops_per_token / peak.flops_per_s,
-        }
-        for name, own in rounds.items()
-    ]
-
-
-def _median_ratio(bare: list[float], own: list[float]) -> float:
-    return statistics.median(b / o for b, o in zip(bare, own, strict=True))
-
-
-@dataclass
-class Rounds:
-    """Seconds of each round."""
-
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-
-
-def _take_turns(contenders: dict[str, Steps]) -> dict[str, Rounds]:
-    rounds = {name: Rounds() for name in contenders}
-    for number in range(1 + ROUNDS):
-        for name, steps in contenders.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            steps(STEPS)
-            if number > 0:  # the first one warms up
-                rounds[name].wall.append(time.perf_counter() - wall)
-                rounds[name].cpu.append(time.process_time() - cpu)
-    return rounds
 
 
 def setting(folder: Path) -> Job:
@@ -209,3 +154,33 @@ def _accelerate(job: Job) -> Steps:
         loss.item()
 
     return steps
+
+
+LOOPS = {"bare loop": _bare, "fabric": _fabric, "accelerate": _accelerate}
+
+
+def main(name: str, folder: Path) -> None:
+    """Serves rounds of one loop; prints a line of JSON for each."""
+    torch.set_num_threads(1)
+    job = setting(folder)
+    if name == "ringshard":
+        trainer, steps = ringshard(job, folder)
+        _say(flops_per_token=trainer.recorder.peak.flops_per_token,
+             gemm_flops_per_s=trainer.recorder.peak.flops_per_s)  # fmt: skip
+    else:
+        steps = LOOPS[name](job)
+        _say()
+    for _ in sys.stdin:
+        wall, cpu = time.perf_counter(), time.process_time()
+        steps(STEPS)
+        _say(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
+    if name == "ringshard":
+        trainer.close()
+
+
+def _say(**numbers: float) -> None:
+    print(json.dumps(numbers), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import train
-from benchmarks.throughput import BATCH, ringshard, setting
+from benchmarks.loops import BATCH, ringshard, setting
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

@@ -9,6 +9,9 @@ def rank_environment(hardware: Hardware) -> dict[str, str]:
     return {
         **child.environment(),
         "OMP_NUM_THREADS": str(hardware.threads_per_process),
+        # glibc would give a step's memory back to the system, and take it again page by page.
+        "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
+        "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the most it accepts
         # All rounds of a rendezvous share one store by default; a restart then reads old addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **hardware.env,
