@@ -52,6 +52,8 @@ MISTAKES = {
     "optimizer.beta1=1": "optimizer.beta1=1.0 must be at least 0 and less than 1",
     "optimizer.beta2=1": "optimizer.beta2=1.0 must be at least 0 and less than 1",
     "+hardware.peak_tflops.bf16=0": "hardware.peak_tflops.bf16=0.0 must be above 0",
+    "+hardware.peak_tflops.fp8=1": "hardware.peak_tflops.fp8 is unknown: name one of fp32, bf16",
+    "+hardware.link_gbytes_per_s.nvlink=1": "is unknown: name one of node, network",
     "train.seed=-1": "train.seed=-1 must be at least 0",
     "train.seed=9223372036854775808": "must be at most 9223372036854775807",
     "data.seq_len=0": "data.seq_len=0 must be 1 or more",

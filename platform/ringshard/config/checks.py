@@ -19,6 +19,7 @@ from ringshard.config.length import Length
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.schedule import SCHEDULES, Wsd
 from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
@@ -93,9 +94,16 @@ def _ranges(job: Job) -> None:
     for key in BELOW_ONE:
         if not 0 <= values.get(key, 0) < 1:
             raise ConfigError(f"{key}={values[key]} must be at least 0 and less than 1")
-    for name, peak in job.hardware.peak_tflops.items():
-        if not 0 < peak <= float_info.max:
-            raise ConfigError(f"hardware.peak_tflops.{name}={peak} must be above 0")
+    _speeds("peak_tflops", job.hardware.peak_tflops, [dtype.name for dtype in Dtype])
+    _speeds("link_gbytes_per_s", job.hardware.link_gbytes_per_s, ["node", "network"])
+
+
+def _speeds(key: str, given: dict[str, float], known: list[str]) -> None:
+    for name, speed in given.items():
+        if name not in known:
+            raise ConfigError(f"hardware.{key}.{name} is unknown: name one of {', '.join(known)}")
+        if not 0 < speed <= float_info.max:
+            raise ConfigError(f"hardware.{key}.{name}={speed} must be above 0")
 
 
 def _names(job: Job) -> None:

@@ -4,6 +4,7 @@ Both are looked at in processes of their own, so that nothing heavy is imported 
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ringshard.config.compose import Command, Member
 from ringshard.config.description import describe
 from ringshard.config.effects import refuse_filled_in
 from ringshard.config.leaves import leaves
+from ringshard.config.overlap import warning
 from ringshard.config.refusal import refusals
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention
@@ -54,6 +56,8 @@ def _check_model(job: Job, trains: bool) -> int | None:
     if job.parallelism.attention is Attention.ring and model.traits is not None:
         for reason in refusals(model, model.traits, trains):
             raise ConfigError(reason)
+    if slow := warning(job, model):
+        print(slow, file=sys.stderr, flush=True)
     if model.learned_positions and job.data.seq_len > (model.max_positions or 0):
         raise ConfigError(
             f"data.seq_len={job.data.seq_len} is longer than the {model.max_positions} positions of"

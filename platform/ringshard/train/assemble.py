@@ -8,6 +8,7 @@ from pathlib import Path
 from ringshard import checkpoint, optim, registry
 from ringshard.checkpoint import TrainState
 from ringshard.config.length import Length
+from ringshard.config.overlap import flops_per_byte
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
@@ -17,6 +18,7 @@ from ringshard.model import flops
 from ringshard.model.describe import describe_built
 from ringshard.parallel.mesh import Mesh
 from ringshard.parallel.parallelize import TORCH_DTYPES
+from ringshard.parallel.ring.share import hop_in_pairs
 from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
@@ -50,10 +52,10 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     state = TrainState(step=0, tokens_seen=0, rows_read=0)
     if newest is not None:
         state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
-    cutter = Cutter.of(job, mesh.ring, pin=mesh.device.type == "cuda")
+    description = describe_built(model)
+    cutter = Cutter.of(job, mesh.ring, _hop(job, description), pin=mesh.device.type == "cuda")
     check_model(model, mesh, cutter)
     length = Length.of(job.train, job.data)
-    description = describe_built(model)
     evaluation = Evaluate(
         validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
@@ -99,6 +101,17 @@ def _batches(
         state.rows_read,
         repeat_first=job.train.overfit_batch,
         cut=cutter.ahead(job.train.rows_at_once),
+    )
+
+
+def _hop(job: Job, description: Description) -> float:
+    """How long keys and values of a rank travel, as `Cutting` wants it."""
+    return hop_in_pairs(
+        job.data.seq_len // job.parallelism.cp,
+        description.heads,
+        description.kv_heads,
+        TORCH_DTYPES[job.precision.compute].itemsize,
+        flops_per_byte(job),
     )
 
 

@@ -72,14 +72,15 @@ class Cutter:
     """Whether pieces lie in page-locked memory."""
 
     @classmethod
-    def of(cls, job: Job, ring: Ring, pin: bool = False) -> "Cutter":
-        """As a job says."""
+    def of(cls, job: Job, ring: Ring, hop: float = 0.0, pin: bool = False) -> "Cutter":
+        """As a job says; hop: see `Cutting`."""
         parallelism = job.parallelism
         if parallelism.attention is not Attention.ring:
             return cls(ring, None, pin)
         cutting = Cutting(
             layout=parallelism.cp_layout.name,
             transport=parallelism.cp_transport.name,
+            hop=hop,
             check=job.debug.compare_rows,
         )
         return cls(ring, cutting if ring.size > 1 else _WHOLE, pin)

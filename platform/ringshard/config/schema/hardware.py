@@ -53,6 +53,9 @@ class Hardware:
     peak_tflops: dict[str, float] = field(default_factory=dict)
     """Dense peak of one device by format, {fp32: …, bf16: …} [TFLOP/s]; one that is not given is
     measured at the start by a matrix product."""
+    link_gbytes_per_s: dict[str, float] = field(default_factory=dict)
+    """What one device sends at, one way: {node: to a device of its node, network: to another node};
+    one that is not given is taken to be no limit [GB/s]."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of the processes."""
     slurm: Slurm = field(default_factory=Slurm)
