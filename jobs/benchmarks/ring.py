@@ -3,20 +3,18 @@
 CPU seconds are those of all threads of a rank, forward and backward; the cores may be shared.
 """
 
-import multiprocessing as mp
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch._dynamo  # or each forked rank imports it, at its first operator
 import torch.distributed as dist
-from benchmarks import ring_emulated
+from benchmarks import ring_emulated, ring_memory
+from benchmarks.forked import on_ranks
 
 from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.documents import Ints
@@ -68,7 +66,7 @@ DOCUMENTS: dict[str, Callable[[int], Ints]] = {
 
 def run() -> list[dict[str, Any]]:
     """One row per measurement: value, and what it is compared with."""
-    return [*_balance(), *_overhead(), *_bytes(), *ring_emulated.run()]
+    return [*_balance(), *_overhead(), *_bytes(), *ring_memory.run(), *ring_emulated.run()]
 
 
 def _row(measure: str, case: str, value: float, against: str) -> dict[str, Any]:
@@ -122,31 +120,16 @@ def _bytes() -> Iterator[dict[str, Any]]:
 
 def measure(setting: Setting, rounds: int = ROUNDS) -> list[Measured]:
     """The best round of each forked rank."""
-    context = mp.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        pipes = []
-        for rank in range(setting.ranks):
-            receiver, sender = context.Pipe(duplex=False)
-            store = str(Path(folder) / "store")
-            arguments = (sender, store, rank, setting, rounds)
-            context.Process(target=_rank, args=arguments, daemon=True).start()
-            sender.close()
-            pipes.append(receiver)
-        return [pipe.recv() for pipe in pipes]
+    return on_ranks(setting.ranks, _measure, setting, rounds)
 
 
-def _rank(pipe: Any, store: str, rank: int, setting: Setting, rounds: int) -> None:
-    torch.set_num_threads(1)
-    ranks = setting.ranks
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
-    ring = open_ring([range(ranks)], torch.device("cpu"), timedelta(seconds=120))
+def _measure(setting: Setting, rounds: int) -> Measured:
+    ring = open_ring([range(setting.ranks)], torch.device("cpu"), timedelta(seconds=120))
     clock = _Clock(KERNELS["cpu_flash"])
     KERNELS["timed"] = clock.kernel
     step = _step(setting, ring)
     step()  # first use of everything
-    found = [_timed(step, ring, clock) for _ in range(rounds)]
-    pipe.send(min(found, key=lambda m: m.cpu_s))
-    dist.barrier()
+    return min((_timed(step, ring, clock) for _ in range(rounds)), key=lambda found: found.cpu_s)
 
 
 def _timed(step: Callable[[], None], ring: Ring, clock: "_Clock") -> Measured:
