@@ -3,10 +3,12 @@
 CPU seconds are those of all threads of a rank, forward and backward; the cores may be shared.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -66,7 +68,8 @@ DOCUMENTS: dict[str, Callable[[int], Ints]] = {
 
 def run() -> list[dict[str, Any]]:
     """One row per measurement: value, and what it is compared with."""
-    return [*_balance(), *_overhead(), *_bytes(), *ring_memory.run(), *ring_emulated.run()]
+    return [*_balance(), *_overhead(), *_bytes(), *ring_memory.run(), *ring_emulated.run(),
+            *_accelerate()]  # fmt: skip
 
 
 def _row(measure: str, case: str, value: float, against: str) -> dict[str, Any]:
@@ -116,6 +119,36 @@ def _bytes() -> Iterator[dict[str, Any]]:
                 "bytes sent / least of a ring", f"{ranks} ranks, {transport}", sent / least,
                 f"{least} bytes",
             )  # fmt: skip
+
+
+def _accelerate() -> Iterator[dict[str, Any]]:
+    """Its context parallelism is torch's own, of which no kernel is one for CPU."""
+    if find_spec("accelerate"):
+        yield {
+            "measure": "accelerate's context parallelism",
+            "case": "2 ranks, CPU",
+            "value": "does not run",
+            "against": on_ranks(2, _refusal)[0],
+        }
+
+
+def _refusal() -> str:
+    from accelerate import Accelerator
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    names = {"RANK": dist.get_rank(), "LOCAL_RANK": dist.get_rank(), "WORLD_SIZE": 2,
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}  # fmt: skip  # the group exists already
+    os.environ.update({name: str(value) for name, value in names.items()})
+    try:
+        Accelerator(
+            cpu=True,
+            parallelism_config=ParallelismConfig(cp_size=2),
+            fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2),
+        )
+    except ValueError as error:
+        return str(error)
+    raise RuntimeError("accelerate cuts sequences on CPU by now: compare with it")
 
 
 def measure(setting: Setting, rounds: int = ROUNDS) -> list[Measured]:
