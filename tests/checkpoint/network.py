@@ -12,8 +12,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from ringshard import checkpoint
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint import Saver, TrainState
 from ringshard.checkpoint.state import tensors
+from ringshard.config.schema.checkpoint import Verify
 from ringshard.config.schema.optimizer import AdamW
 from ringshard.optim import build
 
@@ -76,15 +77,33 @@ class Run:
             self.model(torch.arange(33))
         self.model.train()
 
+    @property
+    def state(self) -> TrainState:
+        """Its position."""
+        return TrainState(self.step, tokens_seen=32 * self.step, rows_read=self.step)
+
     def save(self, root: Path, keep: int = 0) -> Path:
         """Saves the run as it is."""
-        state = TrainState(self.step, tokens_seen=32 * self.step, rows_read=self.step)
-        return checkpoint.save(root, state, self.model, self.optimizer, self.group, keep)
+        place = checkpoint.Place(root, keep)
+        return checkpoint.save(place, self.state, self.model, self.optimizer, self.group)
 
-    def load(self, path: Path) -> "Run":
+    def start_saving(self, saver: Saver) -> None:
+        """Saves it beside what follows."""
+        saver.start(self.state, self.model, self.optimizer)
+
+    def load(self, path: Path, verify: Verify = Verify.shard) -> "Run":
         """Takes over what was saved."""
-        self.step = checkpoint.load(path, self.model, self.optimizer, self.group).step
+        self.step = checkpoint.load(path, self.model, self.optimizer, self.group, verify).step
         return self
+
+    def restore(self, root: Path, verify: Verify = Verify.shard) -> list[str]:
+        """Takes over the newest that is intact; returns what was said of others."""
+        said: list[str] = []
+        state = checkpoint.restore(
+            root, self.model, self.optimizer, self.group, verify, said.append
+        )
+        self.step = state.step if state else -1
+        return said
 
     def contents(self) -> dict[str, Any]:
         """Every tensor, whole, by name."""

@@ -4,16 +4,24 @@ A checkpoint is written to `.tmp-…` and renamed to `step-00001000`: the rename
 what a killed save leaves behind is never listed, and what is listed is never written to again.
 """
 
+import fcntl
+import json
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from ringshard.checkpoint.state import TRAIN_STATE, TrainState
-from ringshard.files import sync
+from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.files import sync, write_whole
 
 METADATA = ".metadata"
-"""Written last by torch.distributed.checkpoint."""
+"""Of torch.distributed.checkpoint."""
+PINS = "pins"
+"""Folder of files, one for each reason, that hold the name of a checkpoint to be kept."""
 
 
 def committed(root: Path) -> list[Path]:
@@ -23,8 +31,8 @@ def committed(root: Path) -> list[Path]:
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Whether the folder has both files that only a finished save leaves."""
-    return all((checkpoint / name).is_file() for name in (TRAIN_STATE, METADATA))
+    """Whether the folder has what only a finished save leaves."""
+    return (checkpoint / MANIFEST).is_file()
 
 
 def of_step(root: Path, step: int) -> Path:
@@ -41,33 +49,76 @@ def begin(root: Path, step: int) -> Path | None:
     return unfinished
 
 
-def commit(unfinished: Path, state: TrainState, keep: int) -> Path:
-    """Makes the folder a checkpoint that survives a loss of power; then old ones go.
-
-    keep: number of checkpoints that stay, this one included; 0: all.
-    """
-    root, target = unfinished.parent, of_step(unfinished.parent, state.step)
-    state.write(unfinished)
+def commit(unfinished: Path, step: int) -> Path:
+    """Makes the folder a checkpoint that survives a loss of power."""
+    root, target = unfinished.parent, of_step(unfinished.parent, step)
     # torch syncs .metadata before its buffer is flushed, and never the folder.
-    for path in (unfinished / TRAIN_STATE, unfinished / METADATA, unfinished):
+    for path in (*unfinished.iterdir(), unfinished):
         sync(path)
     if target.exists():  # not complete, or `begin` would have seen it
-        _discard(target)
+        _take_off(target, ".trash")
     unfinished.rename(target)
     sync(root)
-    _clean(root, target, keep)
     return target
 
 
-def _clean(root: Path, newest: Path, keep: int) -> None:
-    """Removes what exceeds `keep`, and what killed saves and removals have left."""
+def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
+    """Removes what exceeds the newest `keep` (0: all stay), and what killed saves and removals have
+    left; every `keep_every`-th step, pinned ones and those being read stay."""
+    pinned = set(pins(root).values())
     for checkpoint in committed(root)[:-keep] if keep else ():
-        if checkpoint != newest:
-            _discard(checkpoint)
+        step = int(checkpoint.name.removeprefix("step-"))
+        stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
+        if checkpoint != newest and not stays and not _is_read(checkpoint):
+            _take_off(checkpoint, ".trash")
     for leftover in (*root.glob(".trash-*"), *root.glob(".tmp-*")):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _discard(checkpoint: Path) -> None:
-    """Takes a checkpoint off the list at once; `_clean` removes its files."""
-    checkpoint.rename(checkpoint.parent / f".trash-{checkpoint.name}-{uuid4().hex}")
+def pin(checkpoint: Path, reason: str) -> None:
+    """Keeps a checkpoint as long as no other one is pinned for the same reason."""
+    (checkpoint.parent / PINS).mkdir(exist_ok=True)
+    write_whole(checkpoint.parent / PINS / reason, checkpoint.name)
+
+
+def unpin(root: Path, reason: str) -> None:
+    """Ends what `pin` began."""
+    (root / PINS / reason).unlink()
+
+
+def pins(root: Path) -> dict[str, str]:
+    """Names of checkpoints by the reason they are kept for."""
+    files = (root / PINS).iterdir() if (root / PINS).is_dir() else ()
+    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name[0] != "."}
+
+
+def reject(checkpoint: Path, why: str) -> None:
+    """Takes a damaged checkpoint off the list, and records it; its files stay."""
+    event = {"time": time.time(), "checkpoint": checkpoint.name, "rejected": why}
+    with (checkpoint.parent / "events.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+    _take_off(checkpoint, "damaged")
+
+
+@contextmanager
+def reading(checkpoint: Path) -> Iterator[None]:
+    """Nobody removes the checkpoint meanwhile."""
+    with (checkpoint / MANIFEST).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _is_read(checkpoint: Path) -> bool:
+    descriptor = os.open(checkpoint / MANIFEST, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _take_off(checkpoint: Path, what: str) -> None:
+    """Takes a checkpoint off the list at once; what is trash `prune` removes."""
+    checkpoint.rename(checkpoint.parent / f"{what}-{checkpoint.name}-{uuid4().hex}")

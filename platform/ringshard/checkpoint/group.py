@@ -1,4 +1,4 @@
-"""Decisions that one rank makes for all."""
+"""Decisions and failures that all ranks share."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -28,3 +28,27 @@ def on_first_rank(action: Callable[[], T], group: dist.ProcessGroup | None) -> T
         raise outcome[1]
     result: T = outcome[0]
     return result
+
+
+def raised_by_all(action: Callable[[], None], group: dist.ProcessGroup | None) -> None:
+    """Does `action` on each rank; what one raises is raised on all, the first of several."""
+    if group is None:
+        return action()
+    error: Exception | None = None
+    try:
+        action()
+    except Exception as raised:
+        error = raised
+    for found in everyones(error, group):
+        if found is not None:
+            raise found
+    return None
+
+
+def everyones(value: T, group: dist.ProcessGroup | None) -> list[T]:
+    """What each rank gives, by rank."""
+    if group is None:
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, value, group=group)
+    return found

@@ -1,24 +1,64 @@
-"""Reading a checkpoint."""
+"""Reading a checkpoint: first every byte that is wanted is verified, then a tensor is touched."""
 
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as read
 from torch.optim import Optimizer
 
-from ringshard.checkpoint.directory import committed
-from ringshard.checkpoint.group import on_first_rank
-from ringshard.checkpoint.metadata import Reader, broken_files, differences
+from ringshard.checkpoint import random_state
+from ringshard.checkpoint.directory import committed, reading, reject
+from ringshard.checkpoint.group import on_first_rank, raised_by_all
+from ringshard.checkpoint.manifest import MANIFEST, DamagedError, Manifest
+from ringshard.checkpoint.metadata import Reader, differences
 from ringshard.checkpoint.state import MODEL, OPTIMIZER, TrainState, tensors
+from ringshard.config.schema.checkpoint import Verify
 from ringshard.errors import ConfigError
+
+PATIENCE_S = 60.0
+"""How long a rank waits until a network file system shows what the first rank sees."""
 
 
 def latest(root: Path, group: dist.ProcessGroup | None = None) -> Path | None:
     """The newest complete checkpoint in `root`, the same one on all ranks of `group`, or None."""
     return on_first_rank(lambda: next(reversed(committed(root)), None), group)
+
+
+def restore(
+    root: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    group: dist.ProcessGroup | None,
+    verify: Verify = Verify.shard,
+    say: Callable[[str], None] = lambda _: None,
+) -> TrainState | None:
+    """Fills `model` and `optimizer` from the newest checkpoint in `root` that is intact; None where
+    there is none. Every rank of `group` calls it.
+
+    A damaged one is taken off the list, recorded and told, and the one before it is used. Raises
+    ConfigError where all are damaged: to begin anew would be a surprise.
+    """
+    damaged = []
+    while (path := latest(root, group)) is not None:
+        try:
+            return load(path, model, optimizer, group, verify)
+        except DamagedError as error:  # on all ranks
+            damaged.append(str(error))
+            say(f"{error}: the one before it is used")
+            on_first_rank(partial(reject, path, str(error)), group)
+    if damaged:
+        raise ConfigError(
+            f"no checkpoint of the run is intact ({'; '.join(damaged)}): start a new run"
+        )
+    return None
 
 
 @torch.no_grad()
@@ -27,15 +67,50 @@ def load(
     model: nn.Module,
     optimizer: Optimizer | None,
     group: dist.ProcessGroup | None,
+    verify: Verify = Verify.shard,
 ) -> TrainState:
     """Fills `model` and `optimizer` from the checkpoint in `path`, however many ranks wrote it.
 
     Every rank of `group` (gloo; None: a single process) calls it. optimizer=None: weights alone.
-    Hyperparameters stay those of `optimizer`. Raises ConfigError that lists every missing, unknown
-    or different tensor and every broken file, before any tensor is touched.
+    Hyperparameters stay those of `optimizer`. Raises DamagedError on all ranks where the bytes are
+    not those that were written, and ConfigError that lists every missing, unknown or different
+    tensor, both before any tensor is touched.
     """
-    state, reader = TrainState.read(path), Reader(path)
-    metadata = reader.read_metadata()
+    manifest = on_first_rank(lambda: _complete(path), group)
+    raised_by_all(lambda: _wait_for(path), group)
+    with reading(path):
+        state, reader = TrainState.read(path), Reader(path)
+        metadata = reader.read_metadata()
+        wanted = _wanted(model, optimizer, metadata, manifest)
+        raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
+        read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
+    random_state.restore(wanted)
+    return state
+
+
+def _complete(path: Path) -> Manifest:
+    """The manifest, if all files are there and the small ones as they were written."""
+    try:
+        manifest = Manifest.read(path)
+        manifest.check_sizes(path)
+        manifest.check_files(path, manifest.small_files)
+    except DamagedError as error:
+        raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
+    return manifest
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not (path / MANIFEST).is_file():
+        if time.monotonic() > end:
+            raise DamagedError(f"checkpoint {path} is not there on every rank")
+        time.sleep(0.5)
+
+
+def _wanted(
+    model: nn.Module, optimizer: Optimizer | None, metadata: Metadata, manifest: Manifest
+) -> dict[str, Tensor]:
+    """The tensors to be filled; raises ConfigError unless what is stored fills them exactly."""
     stored = metadata.state_dict_metadata
     if optimizer is None:
         stored = {name: item for name, item in stored.items() if name.startswith(MODEL)}
@@ -43,10 +118,42 @@ def load(
         # Makes the state by a step at rate 0; what that may change is overwritten by the load.
         get_optimizer_state_dict(model, optimizer)
     wanted = tensors(model, optimizer)
-    if problems := differences(stored, wanted) + broken_files(path, metadata):
+    others = {name: item for name, item in stored.items() if not random_state.is_one(name)}
+    if problems := differences(others, wanted):
         raise ConfigError(
-            f"checkpoint {path} does not fit ({'; '.join(problems)}): "
+            f"the checkpoint does not fit ({'; '.join(problems)}): "
             "use it with the model and optimizer that it was saved with, or choose another one"
         )
-    read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
-    return state
+    return wanted | random_state.wanted(stored, manifest.about["world_size"])
+
+
+def _verify(
+    path: Path,
+    manifest: Manifest,
+    metadata: Metadata,
+    wanted: Mapping[str, Tensor],
+    verify: Verify,
+    group: dist.ProcessGroup | None,
+) -> None:
+    """Raises DamagedError for what this rank finds: in the parts it will read, or, for `full`, in
+    its share of all files."""
+    rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    try:
+        if verify is Verify.shard:
+            for name, items in _items(metadata, wanted).items():
+                manifest.check_items(path, name, items)
+        elif verify is Verify.full:
+            manifest.check_files(path, sorted(manifest.files)[rank::size])
+    except DamagedError as error:
+        raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
+
+
+def _items(metadata: Metadata, wanted: Mapping[str, Tensor]) -> dict[str, set[tuple[int, int]]]:
+    """Where in which files lies what will be read: (offset, length)."""
+    planner = DefaultLoadPlanner()
+    planner.set_up_planner(dict(wanted), metadata, is_coordinator=False)
+    found: dict[str, set[tuple[int, int]]] = {}
+    for item in planner.create_local_plan().items:
+        place = metadata.storage_data[item.storage_index]
+        found.setdefault(place.relative_path, set()).add((place.offset, place.length))
+    return found

@@ -74,22 +74,3 @@ def differences(stored: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> list
 
 def _names(what: str, names: set[str]) -> list[str]:
     return [f"{what}: {', '.join(sorted(names))}"] if names else []
-
-
-def broken_files(checkpoint: Path, metadata: Metadata) -> list[str]:
-    """Files of the checkpoint that are missing or too short, with what is wrong."""
-    needed: dict[str, int] = {}
-    for item in metadata.storage_data.values():
-        end = item.offset + item.length
-        needed[item.relative_path] = max(end, needed.get(item.relative_path, 0))
-    sizes = {name: _size(checkpoint / name) for name in needed}
-    return [
-        f"{name} is missing" if sizes[name] is None else f"{name} is cut short"
-        for name, end in sorted(needed.items())
-        if (sizes[name] or 0) < end
-    ]
-
-
-def _size(path: Path) -> int | None:
-    """Bytes, or None where there is no such file."""
-    return path.stat().st_size if path.is_file() else None

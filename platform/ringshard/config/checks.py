@@ -48,6 +48,8 @@ AT_LEAST = {
     "train.eval_sequences": 0,
     "checkpoint.every": 0,
     "checkpoint.keep": 0,
+    "checkpoint.keep_every": 0,
+    "checkpoint.max_failed_saves": 0,
     "launcher.stop_timeout_s": 0,
     "tracking.flush_timeout_s": 0,
     "debug.rank": 0,

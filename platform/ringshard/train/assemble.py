@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch.distributed as dist
+
 from ringshard import checkpoint, optim, registry
 from ringshard.checkpoint import TrainState
 from ringshard.config.length import Length
@@ -30,6 +32,8 @@ from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
 
+AXES = ("dp_replicate", "dp_shard", "cp")
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -40,18 +44,22 @@ class Assembly:
     validation: Dataset
     evaluation: Evaluate
     save: Save
+    notes: list[str]
+    """What the user should know of the checkpoint that was restored."""
 
 
 def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -> Assembly:
     """Everything that trains `job`, at the position of the newest checkpoint of its run."""
     training, validation = datasets(job)
-    save = Save(attempt.run_dir / "checkpoints", job.checkpoint)
-    newest = checkpoint.latest(save.root, mesh.cpu_group)
-    model = model_on(mesh, job, training.vocab_size, initialize=newest is None)
+    place = _place(job, attempt)
+    is_new = checkpoint.latest(place.root, mesh.cpu_group) is None
+    model = model_on(mesh, job, training.vocab_size, initialize=is_new)
     optimizer = optim.build(job.optimizer, model)
-    state = TrainState(step=0, tokens_seen=0, rows_read=0)
-    if newest is not None:
-        state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
+    notes: list[str] = []
+    state = checkpoint.restore(
+        place.root, model, optimizer, mesh.cpu_group, job.checkpoint.verify, notes.append
+    ) or TrainState(step=0, tokens_seen=0, rows_read=0)
+    save = Save(checkpoint.Saver(place, dist.new_group(backend="gloo")), job.checkpoint)
     description = describe_built(model)
     cutter = Cutter.of(job, mesh.ring, _hop(job, description), pin=mesh.device.type == "cuda")
     check_model(model, mesh, cutter)
@@ -75,7 +83,20 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )
-    return Assembly(trainer, description, validation, evaluation, save)
+    return Assembly(trainer, description, validation, evaluation, save, notes)
+
+
+def _place(job: Job, attempt: Attempt) -> checkpoint.Place:
+    return checkpoint.Place(
+        attempt.run_dir / "checkpoints",
+        job.checkpoint.keep,
+        job.checkpoint.keep_every,
+        about={
+            "attempt": attempt.number,
+            "data": job.data.digest,
+            "mesh": {name: getattr(job.parallelism, name) for name in AXES},
+        },
+    )
 
 
 def datasets(job: Job) -> tuple[Dataset, Dataset]:

@@ -2,10 +2,10 @@
 explicit order."""
 
 import gc
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Protocol
 
-from ringshard import checkpoint
+from ringshard.checkpoint import Saver
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
 from ringshard.train.evaluate import Evaluation, evaluate
@@ -63,10 +63,12 @@ class Evaluate:
 
 
 class Save:
-    """A checkpoint every `every` steps, and at the end if asked."""
+    """A checkpoint every `every` steps, and at the end if asked, written while training goes on."""
 
-    def __init__(self, root: Path, config: Checkpoint) -> None:
-        self.root, self.config = root, config
+    def __init__(self, saver: Saver, config: Checkpoint) -> None:
+        self.saver, self.config = saver, config
+        self.failed = 0
+        """Saves in a row that failed."""
 
     def after_step(self, trainer: "Trainer", last: bool) -> None:
         """See Hook."""
@@ -81,9 +83,35 @@ class Save:
         if self.config.every == 0 and not self.config.at_end:
             return
         trainer.report()
-        state, model, optimizer = trainer.state, trainer.model, trainer.optimizer
-        group, keep = trainer.mesh.cpu_group, self.config.keep
-        checkpoint.save(self.root, state, model, optimizer, group, keep=keep)
+        started = time.perf_counter()
+        self._wait(trainer)
+        self.saver.start(trainer.state, trainer.model, trainer.optimizer)
+        if not self.config.asynchronous:
+            self._wait(trainer)
+        trainer.log({"checkpoint/stall_s": time.perf_counter() - started})
+
+    def finish(self, trainer: "Trainer") -> None:
+        """At the end: waits for the save under way, and saves again where it failed."""
+        self._wait(trainer)
+        while self.failed:
+            self.save(trainer)
+            self._wait(trainer)
+        self.saver.close()
+
+    def _wait(self, trainer: "Trainer") -> None:
+        """Learns how the save under way ended; raises if too many in a row have failed."""
+        try:
+            saved = self.saver.wait()
+        except Exception as error:
+            self.failed += 1
+            if self.failed > self.config.max_failed_saves:
+                raise
+            trainer.note(f"A checkpoint could not be saved ({error}); training goes on.\n")
+            trainer.log({"checkpoint/failed": self.failed})
+            return
+        if saved is not None:
+            self.failed = 0
+            trainer.log({"checkpoint/write_s": saved[1]})
 
 
 class CollectGarbage:

@@ -38,11 +38,14 @@ def train_on(
     trainer = assembly.trainer
     if trainer.console:
         trainer.console.start(f"Training in {attempt.run_dir}", _facts(job, assembly))
+        for note in assembly.notes:
+            trainer.note(f"{note}\n")
         for reason in _topology_matters(job, assembly.description):
-            trainer.console.note(f"{reason}: on another topology the curve would be another one\n")
+            trainer.note(f"{reason}: on another topology the curve would be another one\n")
     finished = trainer.run()
     if not finished:
         assembly.save.save(trainer)
+    assembly.save.finish(trainer)
     trainer.close()
     if mesh.is_first:
         attempt.record_result(_result(assembly, finished, time.time() - started))
@@ -81,7 +84,7 @@ def _topology_matters(job: Job, description: Description) -> list[str]:
 
 def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any]:
     trainer, evaluation = assembly.trainer, assembly.evaluation.latest
-    newest = checkpoint.latest(assembly.save.root)
+    newest = checkpoint.latest(assembly.save.saver.place.root)
     rates = trainer.recorder.rates()
     return {
         "outcome": "finished" if finished else "stopped",

@@ -121,9 +121,18 @@ class Trainer:
 
     def log_evaluation(self, evaluation: Evaluation) -> None:
         """Brings an evaluation to the spool and the console."""
-        self._spool(self.state.step, evaluation.metrics())
+        self.log(evaluation.metrics())
         if self.console:
             self.console.evaluation(self.state.step, evaluation.metrics())
+
+    def log(self, metrics: dict[str, float]) -> None:
+        """Brings numbers of the present step to the spool."""
+        self._spool(self.state.step, metrics)
+
+    def note(self, text: str) -> None:
+        """Says something on the console."""
+        if self.console:
+            self.console.note(text)
 
     def close(self) -> None:
         """Ends the reading thread, the console and the spool."""

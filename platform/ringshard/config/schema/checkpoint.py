@@ -1,6 +1,15 @@
-"""When the state of a run is saved."""
+"""When the state of a run is saved, and how it is read."""
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Verify(Enum):
+    """What of a checkpoint is compared with its digests before it is used."""
+
+    size = "size"
+    shard = "shard"
+    full = "full"
 
 
 @dataclass
@@ -13,3 +22,11 @@ class Checkpoint:
     """Whether the last step is saved."""
     keep: int = 3
     """Newest checkpoints that are kept; 0: all."""
+    keep_every: int = 0
+    """Each checkpoint of a multiple of it is kept as well [steps]; 0: none."""
+    asynchronous: bool = True
+    """Whether training goes on while a checkpoint is written, which takes the memory of a copy."""
+    max_failed_saves: int = 3
+    """Saves in a row that may fail, of a full disk for example, before the run fails."""
+    verify: Verify = Verify.shard
+    """size: of all files; shard: the bytes that each process reads; full: all bytes."""

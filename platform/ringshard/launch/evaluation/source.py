@@ -72,4 +72,4 @@ def _checkpoints(run: Path) -> dict[int, Path]:
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / ".metadata").is_file()
+    return (checkpoint / "manifest.json").is_file()

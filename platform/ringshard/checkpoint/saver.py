@@ -1,0 +1,63 @@
+"""Saving beside training: the training thread pays for a copy, a thread writes and commits it."""
+
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.optim import Optimizer
+
+from ringshard.checkpoint.save import Place, contents, write
+from ringshard.checkpoint.state import TrainState
+
+
+class Saver:
+    """One save at a time; the memory of one copy, used again each time."""
+
+    def __init__(self, place: Place, group: dist.ProcessGroup | None) -> None:
+        """group: gloo, all ranks, and nobody else's: two threads must not share one."""
+        self.place, self.group = place, group
+        self._running: Future[tuple[Path, float]] | None = None
+        on_gpu = torch.cuda.is_available()
+        options = StagingOptions(
+            use_pinned_memory=on_gpu,
+            use_shared_memory=False,
+            use_async_staging=False,
+            use_non_blocking_copy=on_gpu,
+        )
+        self._stager = DefaultStager(options)
+
+    def start(self, state: TrainState, model: nn.Module, optimizer: Optimizer) -> None:
+        """Copies what is to be saved, and returns; the save before must have been waited for."""
+        assert self._running is None, "two saves at once"
+        held = self._stager.stage(contents(model, optimizer))
+        assert isinstance(held, dict)
+        self._running = Future()
+        work = threading.Thread(target=self._write, args=(self._running, state, held), daemon=True)
+        work.start()
+
+    def wait(self) -> tuple[Path, float] | None:
+        """Where the save under way went, and the seconds it took; None where there is none.
+
+        Raises what it raised; all ranks do.
+        """
+        running, self._running = self._running, None
+        return None if running is None else running.result()
+
+    def close(self) -> None:
+        """Gives the memory of the copy back."""
+        self._stager.close()
+
+    def _write(
+        self, done: "Future[tuple[Path, float]]", state: TrainState, held: dict[str, Tensor]
+    ) -> None:
+        started = time.perf_counter()
+        try:
+            path = write(self.place, state, held, self.group)
+            done.set_result((path, time.perf_counter() - started))
+        except BaseException as error:  # raised again in `wait`
+            done.set_exception(error)

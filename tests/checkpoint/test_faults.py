@@ -1,0 +1,103 @@
+"""Killed with -9 at every point of a save: what is listed is whole, and what that step had."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoint.network import Run
+from ranks import run_ranks
+
+from ringshard import checkpoint
+from ringshard.checkpoint import Place, Saver, directory
+from ringshard.checkpoint.manifest import Manifest
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+        die()
+
+    return call
+
+
+def dies_at_rename(after: bool) -> Callable[..., Any]:
+    rename = Path.rename
+
+    def call(self: Path, target: Path) -> Any:
+        if not self.name.startswith(".tmp-step"):
+            return rename(self, target)
+        return then_die(rename)(self, target) if after else die()
+
+    return call
+
+
+POINTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
+    "after the folder is made": (directory, "begin", then_die(directory.begin)),
+    "before a shard is on the disk": (os, "fsync", die),
+    "before the manifest": (Manifest, "write", die),
+    "before anything is synced": (directory, "sync", die),
+    "before the rename": (Path, "rename", dies_at_rename(after=False)),
+    "after the rename": (Path, "rename", dies_at_rename(after=True)),
+    "while old ones are removed": (shutil, "rmtree", die),
+}
+COMMITTED = {"after the rename", "while old ones are removed"}
+CASES = [(point, 0) for point in POINTS] + [("before a shard is on the disk", 1)]
+
+
+def _dies(root: Path, point: str, victim: int, beside: bool) -> None:
+    run = Run()
+    for _ in range(2):
+        run.train(1).save(root)
+    saver = Saver(Place(root, keep=1), torch.distributed.new_group(backend="gloo"))
+    run.train(1)
+    if torch.distributed.get_rank() == victim:
+        owner, name, function = POINTS[point]
+        setattr(owner, name, function)
+    if beside:
+        run.start_saving(saver)
+        run.train(1)
+        saver.wait()
+    else:
+        run.save(root, keep=1)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["at once", "beside training"])
+@pytest.mark.parametrize(("point", "victim"), CASES)
+def test_a_kill_in_a_save_costs_more_than_that_save(
+    point: str, victim: int, beside: bool, tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match="rank"):
+        run_ranks(2, _dies, tmp_path, point, victim, beside)
+    newest = 3 if point in COMMITTED else 2
+    assert checkpoint.committed(tmp_path)[-1].name == f"step-0000000{newest}"
+
+    def restored() -> tuple[int, dict[str, Any]]:
+        run = Run(seed=9)
+        assert run.restore(tmp_path) == []
+        return run.step, run.contents()
+
+    step, contents = run_ranks(2, restored)[0]
+    assert step == newest
+    expected = run_ranks(2, lambda: Run().train(newest).contents())[0]
+    for name, value in expected.items():
+        np.testing.assert_array_equal(contents[name], value, err_msg=name)
+
+
+def test_what_killed_saves_left_is_never_removed(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="rank"):
+        run_ranks(2, _dies, tmp_path, "before the manifest", 0, False)
+    assert any(tmp_path.glob(".tmp-step-00000003-*"))
+    run_ranks(2, lambda: Run().train(3).save(tmp_path, keep=2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]

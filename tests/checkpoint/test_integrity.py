@@ -1,0 +1,165 @@
+"""C6: a checkpoint that is not what was written is refused, and the one before it is used."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoint.network import Run
+from ranks import run_ranks
+
+from ringshard import checkpoint
+from ringshard.checkpoint import DamagedError
+from ringshard.checkpoint.directory import pin, pins, reading
+from ringshard.checkpoint.manifest import Manifest
+from ringshard.config.schema.checkpoint import Verify
+from ringshard.errors import ConfigError
+
+FILES = ["__0_0.distcp", "__1_0.distcp", ".metadata", "train_state.json", "manifest.json"]
+
+
+def two_checkpoints(root: Path) -> None:
+    run = Run().train(1)
+    run.save(root)
+    run.train(1).save(root)
+
+
+def flip(path: Path, seed: int) -> None:
+    """One bit anywhere."""
+    content, generator = bytearray(path.read_bytes()), random.Random(seed)
+    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(path: Path, _: int) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove(path: Path, _: int) -> None:
+    path.unlink()
+
+
+def restored(root: Path, verify: Verify = Verify.shard) -> tuple[int, list[str], list[str]]:
+    run = Run(seed=9)
+    said = run.restore(root, verify)
+    return run.step, said, [path.name for path in checkpoint.committed(root)]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", [flip, cut, remove])
+def test_a_damaged_checkpoint_is_used(
+    file: str, damage: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    damage(tmp_path / "step-00000002" / file, 0)
+    for step, said, listed in run_ranks(2, restored, tmp_path):
+        assert step == 1 and listed == ["step-00000001"]
+        if not (file == "manifest.json" and damage is remove):  # that one was never finished
+            assert len(said) == 1 and "step-00000002 is damaged" in said[0]
+            assert "the one before it is used" in said[0]
+            (event,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+            assert event["checkpoint"] == "step-00000002" and event["rejected"] in said[0]
+            assert any(tmp_path.glob("damaged-step-00000002-*"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_bit_anywhere_in_the_tensors_is_overlooked(seed: int, tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    path = run.save(tmp_path)
+    flip(path / "__0_0.distcp", seed)
+    for verify in (Verify.shard, Verify.full):
+        with pytest.raises(DamagedError, match="has other bytes than were written"):
+            run.load(path, verify)
+
+
+def test_a_damaged_checkpoint_that_was_asked_for_is_replaced_by_another(tmp_path: Path) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    path = tmp_path / "step-00000002"
+    flip(path / "__1_0.distcp", 1)
+
+    def load() -> tuple[str, bool]:
+        run = Run(seed=9)
+        before = run.contents()
+        with pytest.raises(DamagedError) as error:
+            run.load(path)
+        same = all(np.array_equal(before[name], after) for name, after in run.contents().items())
+        return str(error.value), same
+
+    assert {told for told, _ in run_ranks(2, load)} == {
+        f"checkpoint {path} is damaged (__1_0.distcp has other bytes than were written at "
+        f"{_flipped_item(path)})"
+    }
+    assert all(untouched for _, untouched in run_ranks(2, load))
+    assert path in checkpoint.committed(tmp_path)
+
+
+def _flipped_item(path: Path) -> int:
+    manifest = Manifest.read(path)
+    for item in manifest.files["__1_0.distcp"].items:
+        try:
+            manifest.check_items(path, "__1_0.distcp", {(item.offset, item.length)})
+        except DamagedError:
+            return item.offset
+    raise AssertionError("all are intact")
+
+
+def test_a_run_all_of_whose_checkpoints_are_damaged_begins_anew(tmp_path: Path) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    for path in checkpoint.committed(tmp_path):
+        cut(path / "__0_0.distcp", 0)
+
+    def told() -> str:
+        with pytest.raises(ConfigError) as error:
+            Run(seed=9).restore(tmp_path)
+        return str(error.value)
+
+    (first, second) = run_ranks(2, told)
+    assert first == second
+    assert "step-00000001 is damaged" in first and "start a new run" in first
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    assert run.restore(tmp_path / "absent") == [] and run.step == -1
+
+
+def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    for run.step in (1, 2, 3, 4, 5):
+        path = run.save(tmp_path)
+    pin(tmp_path / "step-00000001", "mine")
+    place = checkpoint.Place(tmp_path, keep=1, keep_every=2)
+    run.step = 6
+    with reading(tmp_path / "step-00000003"):
+        checkpoint.save(place, run.state, run.model, run.optimizer, None)
+    assert [int(path.name[-1]) for path in checkpoint.committed(tmp_path)] == [1, 2, 3, 4, 6]
+    pin(tmp_path / "step-00000002", "mine")
+    run.step = 7
+    path = checkpoint.save(place, run.state, run.model, run.optimizer, None)
+    assert [int(path.name[-1]) for path in checkpoint.committed(tmp_path)] == [2, 4, 6, 7]
+    assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
+
+
+def _drawn(path: Path, save: bool) -> Any:
+    rank = torch.distributed.get_rank()
+    for number, seed in enumerate((random.seed, np.random.seed, torch.manual_seed)):
+        seed(10 * rank + number if save else 99)
+    random.gauss(0, 1), np.random.normal(), torch.randn(1)
+    run = Run()
+    if save:
+        run.save(path.parent)
+    else:
+        run.load(path)
+    return random.gauss(0, 1), np.random.normal(), torch.randn(1).item(), random.random()
+
+
+def test_ranks_draw_other_numbers_after_a_load(tmp_path: Path) -> None:
+    path = tmp_path / "step-00000000"
+    before = run_ranks(2, _drawn, path, True)
+    assert before[0] != before[1]
+    assert run_ranks(2, _drawn, path, False) == before
+    assert run_ranks(3, _drawn, path, False)[0] != before[0]  # of other ranks: not taken over

@@ -1,0 +1,107 @@
+"""Saving beside training: what is saved is what was there, and failures are told."""
+
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+from checkpoint.network import Run
+from ranks import run_ranks
+
+from ringshard import checkpoint
+from ringshard.checkpoint import Place, Saver
+
+
+def saver(root: Path, keep: int = 0) -> Saver:
+    return Saver(Place(root, keep), dist.new_group(backend="gloo"))
+
+
+def _beside(root: Path) -> tuple[Any, Any]:
+    """What was there when the save began, and what training came to."""
+    run, beside = Run().train(2), saver(root)
+    before = run.contents()
+    run.start_saving(beside)
+    run.train(2)
+    beside.wait()
+    return before, run.contents()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_training_on_changes_what_is_saved_or_the_other_way_round(
+    world: int, tmp_path: Path
+) -> None:
+    before, after = run_ranks(world, _beside, tmp_path)[0]
+    path = tmp_path / "step-00000002"
+    for name, saved in run_ranks(world, lambda: Run(seed=9).load(path).contents())[0].items():
+        np.testing.assert_array_equal(saved, before[name], err_msg=name)
+    for name, trained in run_ranks(world, lambda: Run().train(4).contents())[0].items():
+        np.testing.assert_array_equal(trained, after[name], err_msg=name)
+
+
+def test_a_save_is_committed_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    def save() -> bool:
+        beside = saver(tmp_path)
+        Run().start_saving(beside)
+        assert beside._running is not None
+        beside._running.exception(timeout=60)
+        return checkpoint.latest(tmp_path) is not None
+
+    assert run_ranks(2, save) == [True, True]
+
+
+def _on_a_disk_that_refuses(root: Path, victim: int) -> tuple[str, int]:
+    """A file of one rank may have no more than 1,000 bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    run, beside = Run().train(1), saver(root)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if dist.get_rank() == victim:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    run.start_saving(beside)
+    with pytest.raises(OSError) as error:
+        beside.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert checkpoint.latest(root) is None
+    run.train(1).start_saving(beside)
+    beside.wait()
+    return str(error.value), len(checkpoint.committed(root))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_failed_save_is_told_to_one_rank_or_ends_saving(victim: int, tmp_path: Path) -> None:
+    for told, committed in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim):
+        assert "File too large" in told and committed == 1
+
+
+def test_a_full_disk_is_noticed_when_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(OSError, match="a checkpoint of 26,952 bytes, 100 bytes are free"):
+        Run(sharded=False).save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _many(root: Path) -> tuple[int, int]:
+    """Growth of memory over 50 saves, and the size of a checkpoint [bytes]."""
+    model = torch.nn.Linear(1000, 1000)  # 4 MB, and twice that in the optimizer
+    run = Run(sharded=False)
+    run.model, run.optimizer = model, torch.optim.AdamW(model.parameters())
+    beside = Saver(Place(root, keep=1), None)
+    sizes = []
+    for run.step in range(50):
+        run.start_saving(beside)
+        beside.wait()
+        sizes.append(psutil.Process().memory_info().rss)
+    return sizes[-1] - sizes[9], model.weight.nbytes
+
+
+def test_memory_grows_with_every_save(tmp_path: Path) -> None:
+    growth, size = run_ranks(1, _many, tmp_path)[0]
+    assert growth < 3 * size
