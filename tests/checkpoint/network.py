@@ -11,9 +11,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from ringshard import checkpoint
-from ringshard.checkpoint import Saver, TrainState
-from ringshard.checkpoint.state import tensors
+from ringshard.checkpoint.load import load, restore
+from ringshard.checkpoint.save import Place, save
+from ringshard.checkpoint.saver import Saver
+from ringshard.checkpoint.state import TrainState, tensors
 from ringshard.config.schema.checkpoint import Verify
 from ringshard.config.schema.optimizer import AdamW
 from ringshard.optim import build
@@ -84,8 +85,8 @@ class Run:
 
     def save(self, root: Path, keep: int = 0) -> Path:
         """Saves the run as it is."""
-        place = checkpoint.Place(root, keep)
-        return checkpoint.save(place, self.state, self.model, self.optimizer, self.group)
+        place = Place(root, keep)
+        return save(place, self.state, self.model, self.optimizer, self.group)
 
     def start_saving(self, saver: Saver) -> None:
         """Saves it beside what follows."""
@@ -93,15 +94,13 @@ class Run:
 
     def load(self, path: Path, verify: Verify = Verify.shard) -> "Run":
         """Takes over what was saved."""
-        self.step = checkpoint.load(path, self.model, self.optimizer, self.group, verify).step
+        self.step = load(path, self.model, self.optimizer, self.group, verify).step
         return self
 
     def restore(self, root: Path, verify: Verify = Verify.shard) -> list[str]:
         """Takes over the newest that is intact; returns what was said of others."""
         said: list[str] = []
-        state = checkpoint.restore(
-            root, self.model, self.optimizer, self.group, verify, said.append
-        )
+        state = restore(root, self.model, self.optimizer, self.group, verify, said.append)
         self.step = state.step if state else -1
         return said
 

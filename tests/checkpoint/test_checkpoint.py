@@ -12,9 +12,10 @@ import xxhash
 from checkpoint.network import Network, Run
 from ranks import run_ranks
 
-from ringshard import checkpoint
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint.directory import committed
+from ringshard.checkpoint.load import latest, load
 from ringshard.checkpoint.manifest import Entry, Manifest
+from ringshard.checkpoint.state import TrainState
 from ringshard.errors import ConfigError
 
 
@@ -69,7 +70,7 @@ def test_replicas_of_shards_save_and_load_the_same_bits(saved: Any, tmp_path: Pa
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_resumed_is_uninterrupted(tmp_path: Path, world_size: int) -> None:
     run_ranks(world_size, trained_and_saved, tmp_path)
-    path = checkpoint.latest(tmp_path)
+    path = latest(tmp_path)
     assert path is not None
     resumed = run_ranks(world_size, lambda: Run(seed=9).load(path).train(3).contents())
     assert_same(resumed[0], run_ranks(world_size, lambda: Run().train(6).contents())[0])
@@ -116,7 +117,7 @@ def test_an_optimizer_without_state_is_saved_without_a_step_and_filled_by_a_load
 
 def test_weights_alone_are_loaded_without_optimizer(saved: Any) -> None:
     model = Network()
-    state = checkpoint.load(saved[0], model, None, None)
+    state = load(saved[0], model, None, None)
     assert state == TrainState(step=3, tokens_seen=96, rows_read=3)
     expected = saved[1]["model.embedding.weight"]
     np.testing.assert_array_equal(model.head.weight.detach().numpy(), expected)
@@ -131,9 +132,9 @@ def test_a_committed_step_is_never_written_again(saved: Any) -> None:
 
 def test_an_incomplete_folder_of_that_name_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "step-00000000").mkdir()
-    assert checkpoint.latest(tmp_path) is None
+    assert latest(tmp_path) is None
     Run(sharded=False).save(tmp_path)
-    assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000000"]
+    assert [path.name for path in committed(tmp_path)] == ["step-00000000"]
 
 
 def test_only_the_newest_are_kept_and_never_the_one_just_saved_removed(tmp_path: Path) -> None:
@@ -147,13 +148,13 @@ def test_only_the_newest_are_kept_and_never_the_one_just_saved_removed(tmp_path:
 
 
 def test_the_newest_is_told_by_its_step_and_other_names_are_not_looked_at(tmp_path: Path) -> None:
-    assert checkpoint.latest(tmp_path / "absent") is None
+    assert latest(tmp_path / "absent") is None
     run = Run(sharded=False)
     for run.step in (9, 10):
         path = run.save(tmp_path)
     for other in ("step-000000110", "step-00000099.bak", "xstep-00000099"):
         (tmp_path / other).symlink_to(path)
-    assert checkpoint.latest(tmp_path) == path
+    assert latest(tmp_path) == path
 
 
 def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> None:
@@ -168,7 +169,7 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
     model = Other()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(ConfigError) as error:
-        checkpoint.load(saved[0], model, None, None)
+        load(saved[0], model, None, None)
     for part in (
         "missing there: model.extra",
         "unknown here: model.forwards",
@@ -203,4 +204,4 @@ def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     run.optimizer.state[run.model.temperature]["step"] = 3
     with pytest.raises(ConfigError, match=r"AdamW keeps temperature\.step as a int"):
         run.save(tmp_path)
-    assert checkpoint.latest(tmp_path) is None
+    assert latest(tmp_path) is None

@@ -14,9 +14,11 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard import checkpoint
-from ringshard.checkpoint import Place, Saver, directory
+from ringshard.checkpoint import directory
+from ringshard.checkpoint.directory import committed
 from ringshard.checkpoint.manifest import Manifest
+from ringshard.checkpoint.save import Place
+from ringshard.checkpoint.saver import Saver
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -81,7 +83,7 @@ def test_a_kill_in_a_save_costs_more_than_that_save(
     with pytest.raises(RuntimeError, match="rank"):
         run_ranks(2, _dies, tmp_path, point, victim, beside)
     newest = 3 if point in COMMITTED else 2
-    assert checkpoint.committed(tmp_path)[-1].name == f"step-0000000{newest}"
+    assert committed(tmp_path)[-1].name == f"step-0000000{newest}"
 
     def restored() -> tuple[int, dict[str, Any]]:
         run = Run(seed=9)
@@ -101,3 +103,15 @@ def test_what_killed_saves_left_is_never_removed(tmp_path: Path) -> None:
     assert any(tmp_path.glob(".tmp-step-00000003-*"))
     run_ranks(2, lambda: Run().train(3).save(tmp_path, keep=2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
+
+
+def test_what_is_renamed_is_not_on_the_disk_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file and the folder before the rename, and its parent afterwards."""
+    synced: list[Path] = []
+    monkeypatch.setattr(directory, "sync", synced.append)
+    path = Run(sharded=False).save(tmp_path)
+    *before, parent = synced
+    assert {file.name for file in before[:-1]} == {file.name for file in path.iterdir()}
+    assert before[-1].name.startswith(".tmp-step") and parent == tmp_path

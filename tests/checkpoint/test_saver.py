@@ -14,8 +14,11 @@ import torch.distributed as dist
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard import checkpoint
-from ringshard.checkpoint import Place, Saver
+from ringshard.checkpoint.directory import committed
+from ringshard.checkpoint.load import latest
+from ringshard.checkpoint.manifest import DamagedError, Manifest
+from ringshard.checkpoint.save import Place
+from ringshard.checkpoint.saver import Saver
 
 
 def saver(root: Path, keep: int = 0) -> Saver:
@@ -50,7 +53,7 @@ def test_a_save_is_committed_only_when_it_is_asked_for(tmp_path: Path) -> None:
         Run().start_saving(beside)
         assert beside._running is not None
         beside._running.exception(timeout=60)
-        return checkpoint.latest(tmp_path) is not None
+        return latest(tmp_path) is not None
 
     assert run_ranks(2, save) == [True, True]
 
@@ -66,16 +69,16 @@ def _on_a_disk_that_refuses(root: Path, victim: int) -> tuple[str, int]:
     with pytest.raises(OSError) as error:
         beside.wait()
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoint.latest(root) is None
+    assert latest(root) is None
     run.train(1).start_saving(beside)
     beside.wait()
-    return str(error.value), len(checkpoint.committed(root))
+    return str(error.value), len(committed(root))
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_failed_save_is_told_to_one_rank_or_ends_saving(victim: int, tmp_path: Path) -> None:
-    for told, committed in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim):
-        assert "File too large" in told and committed == 1
+    for told, count in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim):
+        assert "File too large" in told and count == 1
 
 
 def test_a_full_disk_is_noticed_when_it_is_full(
@@ -105,3 +108,16 @@ def _many(root: Path) -> tuple[int, int]:
 def test_memory_grows_with_every_save(tmp_path: Path) -> None:
     growth, size = run_ranks(1, _many, tmp_path)[0]
     assert growth < 3 * size
+
+
+def test_a_checkpoint_just_written_is_damaged(tmp_path: Path) -> None:
+    run = Run(sharded=False)
+    path = run.save(tmp_path)
+    manifest = Manifest.read(path)
+    manifest.check_sizes(path)
+    manifest.check_files(path, manifest.files)
+    try:
+        run.load(path)
+    except DamagedError as error:
+        raise AssertionError from error
+    assert set(manifest.files) == {"__0_0.distcp", ".metadata", "train_state.json"}

@@ -9,7 +9,7 @@ import torch._dynamo  # which an operator of ring attention imports: once here, 
 from ranks import run_ranks
 
 from ringshard import optim
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.length import Length
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job

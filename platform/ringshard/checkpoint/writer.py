@@ -35,18 +35,17 @@ class Writer(FileSystemWriter):
                 results = [_write(stream, name, item, planner) for item in plan.items]
                 file.flush()
                 os.fsync(file.fileno())
-            self.files[name] = Entry(stream.size, stream.whole.hexdigest(), stream.items)
+            self.files[name] = Entry.of_items(stream.items)
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
 
 
 class _Digesting(io.RawIOBase):
-    """A file of items that digests them and itself."""
+    """A file of items that digests them."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.size = file, 0
-        self.whole = xxhash.xxh3_128()
         self.items: list[Item] = []
 
     def begin(self) -> None:
@@ -61,7 +60,6 @@ class _Digesting(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Passes the bytes on."""
-        self.whole.update(data)
         self.item.update(data)
         self.size += len(data)
         return self.file.write(data)

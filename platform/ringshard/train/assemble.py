@@ -1,14 +1,19 @@
 """From a frozen job to a trainer: every object is built here, in the order in which they need each
 other."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch.distributed as dist
+from transformers import PretrainedConfig
 
-from ringshard import checkpoint, optim, registry
-from ringshard.checkpoint import TrainState
+from ringshard import optim, registry
+from ringshard.checkpoint.load import latest, restore
+from ringshard.checkpoint.save import Place
+from ringshard.checkpoint.saver import Saver
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.length import Length
 from ringshard.config.overlap import flops_per_byte
 from ringshard.config.schema.debug import DebugMode
@@ -51,15 +56,14 @@ class Assembly:
 def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -> Assembly:
     """Everything that trains `job`, at the position of the newest checkpoint of its run."""
     training, validation = datasets(job)
-    place = _place(job, attempt)
-    is_new = checkpoint.latest(place.root, mesh.cpu_group) is None
-    model = model_on(mesh, job, training.vocab_size, initialize=is_new)
+    root, group = attempt.run_dir / "checkpoints", mesh.cpu_group
+    model = model_on(mesh, job, training.vocab_size, initialize=latest(root, group) is None)
     optimizer = optim.build(job.optimizer, model)
     notes: list[str] = []
-    state = checkpoint.restore(
-        place.root, model, optimizer, mesh.cpu_group, job.checkpoint.verify, notes.append
-    ) or TrainState(step=0, tokens_seen=0, rows_read=0)
-    save = Save(checkpoint.Saver(place, dist.new_group(backend="gloo")), job.checkpoint)
+    restored = restore(root, model, optimizer, group, job.checkpoint.verify, notes.append)
+    state = restored or TrainState(step=0, tokens_seen=0, rows_read=0)
+    place = _place(root, job, attempt, model.config)
+    save = Save(Saver(place, dist.new_group(backend="gloo")), job.checkpoint)
     description = describe_built(model)
     cutter = Cutter.of(job, mesh.ring, _hop(job, description), pin=mesh.device.type == "cuda")
     check_model(model, mesh, cutter)
@@ -86,13 +90,14 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     return Assembly(trainer, description, validation, evaluation, save, notes)
 
 
-def _place(job: Job, attempt: Attempt) -> checkpoint.Place:
-    return checkpoint.Place(
-        attempt.run_dir / "checkpoints",
+def _place(root: Path, job: Job, attempt: Attempt, config: PretrainedConfig) -> Place:
+    return Place(
+        root,
         job.checkpoint.keep,
         job.checkpoint.keep_every,
         about={
             "attempt": attempt.number,
+            "config": json.loads(config.to_json_string()),
             "data": job.data.digest,
             "mesh": {name: getattr(job.parallelism, name) for name in AXES},
         },

@@ -5,7 +5,7 @@ import gc
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from ringshard.checkpoint import Saver
+from ringshard.checkpoint.saver import Saver
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
 from ringshard.train.evaluate import Evaluation, evaluate

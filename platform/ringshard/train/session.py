@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ringshard import checkpoint, registry
+from ringshard import registry
+from ringshard.checkpoint.load import latest
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.precision import Dtype
@@ -84,7 +85,7 @@ def _topology_matters(job: Job, description: Description) -> list[str]:
 
 def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any]:
     trainer, evaluation = assembly.trainer, assembly.evaluation.latest
-    newest = checkpoint.latest(assembly.save.saver.place.root)
+    newest = latest(assembly.save.saver.place.root)
     rates = trainer.recorder.rates()
     return {
         "outcome": "finished" if finished else "stopped",

@@ -8,7 +8,7 @@ from statistics import mean
 import torch
 from transformers import PreTrainedModel
 
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.length import Length
 from ringshard.config.schema.job import Job
 from ringshard.model.init import hashed_seed

@@ -1,9 +1,9 @@
 """What is evaluated: a run's frozen job and one of its checkpoints, or a folder with a model."""
 
-import re
 from pathlib import Path
 from typing import Any
 
+from ringshard.checkpoint.directory import committed, is_complete
 from ringshard.config import evaluation
 from ringshard.config.schema.evaluation import EvaluateJob, Subject
 from ringshard.config.schema.job import Job
@@ -44,7 +44,7 @@ def checkpoint(of: Subject) -> Path | None:
     if asked is None:
         return known[max(known)]
     found = known.get(int(asked)) if asked.isdecimal() else Path(asked).expanduser().absolute()
-    if found is None or not _is_complete(found):
+    if found is None or not is_complete(found):
         raise ConfigError(
             f"checkpoint={asked} is neither a step nor a folder with a checkpoint: the steps of the"
             f" run are {', '.join(map(str, known))}"
@@ -65,11 +65,5 @@ def _folder(key: str, text: str) -> Path:
 
 
 def _checkpoints(run: Path) -> dict[int, Path]:
-    """The complete checkpoints by step, oldest first (`ringshard.checkpoint` needs torch)."""
-    folders = sorted((run / "checkpoints").glob("step-*"))
-    steps = [(re.fullmatch(r"step-(\d+)", folder.name), folder) for folder in folders]
-    return {int(step[1]): folder for step, folder in steps if step and _is_complete(folder)}
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / "manifest.json").is_file()
+    """The complete checkpoints by step, oldest first."""
+    return {int(path.name.removeprefix("step-")): path for path in committed(run / "checkpoints")}

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from ringshard import checkpoint, registry
+from ringshard import registry
+from ringshard.checkpoint.load import load
 from ringshard.config.schema.evaluation import EvaluationOptions, Part
 from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
@@ -35,7 +36,7 @@ def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -
     dataset = training if options.split is Part.train else validation
     model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
     if options.checkpoint:
-        checkpoint.load(Path(options.checkpoint), model, None, mesh.cpu_group)
+        load(Path(options.checkpoint), model, None, mesh.cpu_group)
     cutter = Cutter.of(job, mesh.ring)
     check_model(model, mesh, cutter)
     found = evaluate(model, dataset, mesh, cutter, options.sequences, options.micro_batch)

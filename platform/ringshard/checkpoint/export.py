@@ -1,0 +1,102 @@
+"""A checkpoint's weights for others: a folder that transformers loads, or one file of torch.
+
+Tensors are read one by one, and every byte is verified first.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as read
+from transformers import AutoConfig
+
+from ringshard.checkpoint.directory import reading
+from ringshard.checkpoint.manifest import Manifest
+from ringshard.checkpoint.metadata import Reader
+from ringshard.checkpoint.state import MODEL
+from ringshard.errors import ConfigError
+from ringshard.files import whole_folder, write_json
+
+SHARD_BYTES = 2 * 2**30
+"""Of one safetensors file; no more than about twice that is held in memory."""
+
+
+def to_transformers(checkpoint: Path, target: Path, shard_bytes: int = SHARD_BYTES) -> None:
+    """A new folder `target` with config.json and safetensors, for `from_pretrained`.
+
+    A tied weight is stored once, as transformers does. Raises ConfigError where `target` exists,
+    DamagedError where the checkpoint is not what was written.
+    """
+    if target.exists():
+        raise ConfigError(f"--to {target} exists already: name another folder")
+    manifest = _verified(checkpoint)
+    config = manifest.about["config"]
+    with reading(checkpoint), whole_folder(target) as folder:
+        shards = list(_write_shards(_weights(checkpoint), folder, shard_bytes))
+        _name_shards(shards, folder)
+        AutoConfig.for_model(**config).save_pretrained(folder)
+
+
+def to_torch(checkpoint: Path, target: Path) -> None:
+    """One file for `torch.load(…, weights_only=True)`: the model's tensors by name."""
+    if target.exists():
+        raise ConfigError(f"--to {target} exists already: name another file")
+    _verified(checkpoint)
+    beside = target.with_name(f".{target.name}")
+    with reading(checkpoint):
+        torch.save(dict(_weights(checkpoint)), beside)
+    beside.rename(target)
+
+
+def _verified(checkpoint: Path) -> Manifest:
+    manifest = Manifest.read(checkpoint)
+    manifest.check_sizes(checkpoint)
+    manifest.check_files(checkpoint, manifest.files)
+    return manifest
+
+
+def _weights(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
+    """The model's tensors, whole, by the names they have in transformers."""
+    metadata: Metadata = Reader(checkpoint).read_metadata()
+    for name, item in sorted(metadata.state_dict_metadata.items()):
+        if name.startswith(MODEL) and isinstance(item, TensorStorageMetadata):
+            tensor = torch.empty(item.size, dtype=item.properties.dtype)
+            read({name: tensor}, storage_reader=Reader(checkpoint), no_dist=True)
+            yield name.removeprefix(MODEL), tensor
+
+
+def _write_shards(
+    weights: Iterator[tuple[str, Tensor]], folder: Path, shard_bytes: int
+) -> Iterator[dict[str, int]]:
+    """Writes `shard-0`, `shard-1`, …; yields the bytes of each tensor in each."""
+    held: dict[str, Tensor] = {}
+    number = 0
+    for name, tensor in weights:
+        if held and sum(t.nbytes for t in held.values()) + tensor.nbytes > shard_bytes:
+            yield _write_shard(held, folder / f"shard-{number}")
+            held, number = {}, number + 1
+        held[name] = tensor
+    yield _write_shard(held, folder / f"shard-{number}")
+
+
+def _write_shard(held: dict[str, Tensor], path: Path) -> dict[str, int]:
+    save_file(held, path, metadata={"format": "pt"})
+    return {name: tensor.nbytes for name, tensor in held.items()}
+
+
+def _name_shards(shards: list[dict[str, int]], folder: Path) -> None:
+    """Gives the files the names that transformers looks for, with an index if there are several."""
+    count = len(shards)
+    names = [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
+    names = names if count > 1 else ["model.safetensors"]
+    for number, name in enumerate(names):
+        (folder / f"shard-{number}").rename(folder / name)
+    if count > 1:
+        files = {key: name for shard, name in zip(shards, names, strict=True) for key in shard}
+        total = sum(sum(shard.values()) for shard in shards)
+        index = {"metadata": {"total_size": total}, "weight_map": files}
+        write_json(folder / "model.safetensors.index.json", json.loads(json.dumps(index)))

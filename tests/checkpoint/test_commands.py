@@ -1,0 +1,102 @@
+"""`ringshard checkpoint …` on the checkpoints of a run that was trained."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from runs import run_attempt, small_job
+from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
+
+from ringshard.checkpoint.commands import app
+from ringshard.checkpoint.export import to_torch, to_transformers
+from ringshard.errors import ConfigError
+
+Trained = tuple[Path, dict[str, torch.Tensor]]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["untied", "tied"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    job = small_job(folder, steps=8)
+    job.model.config["tie_word_embeddings"] = request.param
+    return folder / "run", run_attempt(job, folder / "run", 1, world=2)
+
+
+def ringshard(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, ConfigError):
+        return 2, str(result.exception)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("shard_bytes", [2**31, 4000], ids=["one-file", "an-index"])
+def test_what_transformers_loads_is_another_model(
+    trained: Trained, shard_bytes: int, tmp_path: Path
+) -> None:
+    run, parameters = trained
+    to_transformers(run / "checkpoints/step-00000008", tmp_path / "model", shard_bytes)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    found = dict(model.named_parameters())
+    assert found.keys() == parameters.keys()
+    for name, parameter in found.items():
+        assert torch.equal(parameter, parameters[name]), name
+    assert (tmp_path / "model/model.safetensors.index.json").exists() == (shard_bytes == 4000)
+
+
+def test_what_torch_loads_is_another_model(trained: Trained, tmp_path: Path) -> None:
+    run, parameters = trained
+    to_torch(run / "checkpoints/step-00000008", tmp_path / "model.pt")
+    found = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert found.keys() == parameters.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in parameters.items())
+
+
+def test_a_run_starts_from_other_weights_than_were_exported(
+    trained: Trained, tmp_path: Path
+) -> None:
+    run, parameters = trained
+    to_transformers(run / "checkpoints/step-00000008", tmp_path / "model")
+    job = small_job(tmp_path, steps=1)
+    job.model.config, job.model.type = {}, None
+    job.model.pretrained, job.optimizer.lr = str(tmp_path / "model"), 0.0
+    again = run_attempt(job, tmp_path / "run", 1)
+    assert all(torch.equal(again[name], tensor) for name, tensor in parameters.items())
+
+
+def test_the_commands(trained: Trained, tmp_path: Path) -> None:
+    run, _ = trained
+    assert ringshard("pin", run, "--step", 4) == (0, "step-00000004 is kept for mine\n")
+    code, listed = ringshard("list", run)
+    assert code == 0 and [line.split()[0] for line in listed.splitlines()] == ["step", "4", "8"]
+    assert "mine" in listed.splitlines()[1]
+    assert ringshard("unpin", run) == (0, "")
+    assert ringshard("verify", run) == (0, "step-00000004: intact\nstep-00000008: intact\n")
+    code, told = ringshard("export", run, "--to", tmp_path / "model")
+    assert code == 0 and told.startswith("step-00000008 is in ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["list", "{run}/attempts"], "has no folder checkpoints"),
+        (["verify", "{run}", "--step", "5"], "--step 5 is not there: take one of 4, 8"),
+        (["unpin", "{run}", "--reason", "other"], "--reason other pins nothing"),
+        (["pin", "{run}", "--reason", "a/b"], "--reason a/b names a file"),
+        (["export", "{run}", "--to", "{run}"], "exists already: name another folder"),
+        (["export", "{run}", "--format", "torch", "--to", "{run}"], "name another file"),
+    ],
+)
+def test_a_mistake_is_more_than_a_sentence(trained: Trained, words: list[str], told: str) -> None:
+    code, output = ringshard(*(word.format(run=trained[0]) for word in words))
+    assert code == 2 and told in output
+
+
+def test_a_damaged_checkpoint_is_called_intact(tmp_path: Path) -> None:
+    run_attempt(small_job(tmp_path, steps=4), tmp_path / "run", 1)
+    (file,) = (tmp_path / "run/checkpoints/step-00000004").glob("*.distcp")
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 1
+    file.write_bytes(content)
+    code, output = ringshard("verify", tmp_path / "run")
+    assert code == 1 and "step-00000004: __0_0.distcp has other bytes than were written" in output
