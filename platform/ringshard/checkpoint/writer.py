@@ -2,6 +2,7 @@
 
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +15,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from ringshard.checkpoint.manifest import Entry, Item
+
+_LARGE = 1 << 18
+"""Bytes from which on it pays to tell another thread."""
 
 
 class Writer(FileSystemWriter):
@@ -30,8 +34,8 @@ class Writer(FileSystemWriter):
         name = f"{plan.storage_data.prefix}0.distcp"
         results: list[WriteResult] = []
         if plan.items:
-            with (Path(self.path) / name).open("xb") as file:
-                stream = _Digesting(file)
+            with (Path(self.path) / name).open("xb") as file, ThreadPoolExecutor(1) as beside:
+                stream = _Digesting(file, beside)
                 results = [_write(stream, name, item, planner) for item in plan.items]
                 file.flush()
                 os.fsync(file.fileno())
@@ -44,8 +48,8 @@ class Writer(FileSystemWriter):
 class _Digesting(io.RawIOBase):
     """A file of items that digests them."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.size = file, 0
+    def __init__(self, file: BinaryIO, beside: ThreadPoolExecutor) -> None:
+        self.file, self.beside, self.size = file, beside, 0
         self.items: list[Item] = []
 
     def begin(self) -> None:
@@ -59,10 +63,15 @@ class _Digesting(io.RawIOBase):
         return found
 
     def write(self, data: Any) -> int:
-        """Passes the bytes on."""
-        self.item.update(data)
+        """Passes the bytes on; those of a tensor are digested meanwhile."""
         self.size += len(data)
-        return self.file.write(data)
+        if len(data) < _LARGE:
+            self.item.update(data)
+            return self.file.write(data)
+        digested = self.beside.submit(self.item.update, data)
+        written = self.file.write(data)
+        digested.result()
+        return written
 
 
 def _write(stream: _Digesting, name: str, item: Any, planner: SavePlanner) -> WriteResult:
