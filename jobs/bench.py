@@ -51,7 +51,7 @@ def _print(name: str, rows: list[dict[str, Any]]) -> None:
 
 def _entry(name: str, about: str, rows: list[dict[str, Any]]) -> str:
     lines = [
-        f"\n## {name}: {about.splitlines()[0]}\n",
+        f"\n## {name}: {' '.join(about.split('\n\n')[0].split())}\n",
         f"`python jobs/bench.py {name}` · commit {_commit()} · {_machine()} · "
         f"{datetime.date.today().isoformat()}\n",
         _row(list(rows[0])),
@@ -70,8 +70,14 @@ def _text(value: Any) -> str:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+    """With a mark if the tree is another one; the log itself does not count."""
+    changed = _git("status", "--porcelain", "--", ".", ":!LOG.md")
+    return (_git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def _machine() -> str:
