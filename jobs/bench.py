@@ -50,8 +50,9 @@ def _print(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _entry(name: str, about: str, rows: list[dict[str, Any]]) -> str:
+    title = " ".join(about.partition("\n\n")[0].split())
     lines = [
-        f"\n## {name}: {' '.join(about.split('\n\n')[0].split())}\n",
+        f"\n## {name}: {title}\n",
         f"`python jobs/bench.py {name}` · commit {_commit()} · {_machine()} · "
         f"{datetime.date.today().isoformat()}\n",
         _row(list(rows[0])),
