@@ -72,6 +72,11 @@ class RunDir:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""
         return read_json(self.attempt(attempt) / "result.json") or {}
 
+    def told(self, outcome: str) -> str:
+        """An outcome in words: a run whose last updates were all skipped has diverged."""
+        diverged = self.result(self.last_attempt()).get("skipped_at_end")
+        return f"{outcome}, diverged" if diverged else outcome
+
     def finish(self, attempt: int, outcome: Outcome, details: dict[str, Any]) -> None:
         """Writes exit.json, then the marker."""
         write_json(self.attempt(attempt) / "exit.json", {"outcome": outcome.name, **details})

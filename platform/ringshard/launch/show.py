@@ -43,7 +43,10 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     """Where the run lies, what came out, and what can be done next."""
     result, job = run.result(attempt), run.job(attempt)
     here = short(run.path)
-    lines = [("run", f"{here}  ({outcome})")]
+    lines = [("run", f"{here}  ({run.told(outcome)})")]
+    if skipped := result.get("skipped_at_end"):
+        reason = f"the last {skipped} updates were skipped, their gradient was not finite"
+        lines.append(("diverged", f"{reason}: lower optimizer.lr, or look at the data"))
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
@@ -108,7 +111,7 @@ def table(rows: list[tuple[Run, str, int]]) -> None:
         losses = [result.get("train_loss"), result.get("val_loss")]
         numbers = ["" if loss is None else f"{loss:.4f}" for loss in losses]
         own = "\n".join(override for override in run.overrides if override not in common)
-        shown.add_row(own, outcome, *numbers, run.dir.path.name)
+        shown.add_row(own, run.dir.told(outcome), *numbers, run.dir.path.name)
     print(f"\nruns in {short(rows[0][0].dir.path.parent)}")
     Console().print(shown)
 

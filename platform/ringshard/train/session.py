@@ -88,6 +88,8 @@ def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any
         "step": trainer.state.step,
         "tokens": trainer.state.tokens_seen,
         "train_loss": trainer.last_loss,
+        "skipped": trainer.recorder.skipped,
+        "skipped_at_end": trainer.recorder.skipped_at_end,
         "val_loss": evaluation.loss if evaluation else None,
         "bigram_entropy": assembly.validation.bigram_entropy,
         "tokens_per_s": rates["perf/tokens_per_s"],
