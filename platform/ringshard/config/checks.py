@@ -22,6 +22,7 @@ from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.schedule import SCHEDULES, Wsd
 from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
+from ringshard.config.secrets import refuse_secrets
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 from ringshard.tracking.store import check as check_address
@@ -60,6 +61,7 @@ BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
 
 def check(job: Job) -> None:
     """Raises ConfigError for the first thing that does not fit; paths are absolute by now."""
+    refuse_secrets(job)
     _ranges(job)
     _names(job)
     _length(job)

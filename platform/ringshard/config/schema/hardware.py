@@ -54,7 +54,8 @@ class Hardware:
     """Dense peak of one device by format, {fp32: …, bf16: …} [TFLOP/s]; one that is not given is
     measured at the start by a matrix product."""
     env: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the processes."""
+    """Environment variables of the processes, beside those of the shell, where secrets are
+    exported."""
     slurm: Slurm = field(default_factory=Slurm)
     """Slurm's part of the request."""
 
