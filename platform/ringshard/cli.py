@@ -9,9 +9,10 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, of_path
 from ringshard.report import compare as comparison
 from ringshard.report.runs import Run, find
+from ringshard.streams import steady
 from ringshard.tracking import shipper, store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -134,9 +135,10 @@ def _require_metric(runs: list[Run], metric: str, png: Path | None) -> None:
 def main() -> None:
     """The console script; a user's mistake is one sentence and exit code 2."""
     try:
-        app()
-    except ConfigError as error:
-        print(error, file=sys.stderr)
+        with steady():
+            app()
+    except (ConfigError, OSError) as error:
+        print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         sys.exit(2)
 
 
