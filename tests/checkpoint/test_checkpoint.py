@@ -224,6 +224,8 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
         (lambda path: os.truncate(path / ".metadata", 100), "no .metadata that can be read"),
         (lambda path: (path / "train_state.json").unlink(), "no train_state.json that can be read"),
         (lambda path: os.truncate(path / "train_state.json", 9), "no train_state.json that"),
+        (lambda path: TrainState(-1, 3, 3).write(path), "step=-1, .* is no position"),
+        (lambda path: TrainState(1, 3.5, 3).write(path), "tokens_seen=3.5, .* is no position"),
         (lambda path: os.truncate(path / ".metadata", 0), "no .metadata that can be read"),
     ],
 )

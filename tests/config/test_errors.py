@@ -54,6 +54,12 @@ MISTAKES = {
     "+hardware.peak_tflops.bf16=0": "hardware.peak_tflops.bf16=0.0 must be above 0",
     "train.seed=-1": "train.seed=-1 must be at least 0",
     "train.seed=9223372036854775808": "must be at most 9223372036854775807",
+    f"train.global_batch={10**30}": "must be at most 2147483647",
+    f"hardware.threads_per_process={10**30}": "must be at most 4096",
+    f"data.seq_len={10**30}": "must be at most 2147483647",
+    f"train.tokens={10**30} train.steps=null": "must be at most 9223372036854775807",
+    "output.name=''": "output.name= names a folder: use letters and digits",
+    "output.name='/'": "output.name=- names a folder",
     "data.seq_len=0": "data.seq_len=0 must be 1 or more",
     "schedule.floor=2": "schedule.floor=2.0 must lie between 0 and 1",
     "precision.compute=fp8": "precision.compute=fp8 must be one of fp32, bf16",
@@ -137,6 +143,7 @@ MISTAKES = {
     "experiment=overfit_batch checkpoint.keep=2": "checkpoint.keep=2 would have no effect",
     # resume
     "resume=/nope": "resume=/nope does not exist",
+    "resume=/nope resume=/nope": "resume=/nope resume=/nope: one command goes on with one run",
     "resume=.": "is not the folder of a run",
 }
 
@@ -192,6 +199,21 @@ def test_a_rank_waits_for_no_debugger_that_is_not_installed(
     monkeypatch.setitem(sys.modules, "debugpy", None)
     assert run_job_app("train", ["debug=ranks", "debug.rank=1"], Job, start) == 2
     assert capsys.readouterr().err.rstrip().endswith("pip install debugpy")
+
+
+def test_a_folder_that_cannot_be_written_is_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And the cache of descriptions, which only saves time, is not missed."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run_job_app("train", ["output.root=file/outputs"], Job, start) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert (
+        said[-1].startswith(f"{tmp_path}/file/outputs") and "cannot be used (Not a dir" in said[-1]
+    )
+    assert len(said) == 2 and "few seconds" in said[0]
 
 
 @pytest.mark.parametrize("app", [train, prepare])

@@ -35,7 +35,10 @@ class TrainState:
     def read(cls, checkpoint: Path) -> "TrainState":
         """What `write` stored in the folder `checkpoint`; raises ConfigError where it is broken."""
         try:
-            return cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+            state = cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+            if not all(type(value) is int and value >= 0 for value in vars(state).values()):
+                raise ValueError(f"{state} is no position")
+            return state
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"checkpoint {checkpoint} has no {TRAIN_STATE} that can be read ({error}): "

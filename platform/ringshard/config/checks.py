@@ -53,7 +53,16 @@ AT_LEAST = {
     "debug.rank": 0,
     "debug.port": 1,
 }
-AT_MOST: dict[str, float] = {"train.seed": 2**63 - 1, "debug.port": 65535}
+AT_MOST = {
+    "hardware.nodes": 2**16,
+    "hardware.processes_per_node": 2**10,
+    "hardware.threads_per_process": 2**12,
+    "train.seed": 2**63 - 1,
+    "train.tokens": 2**63 - 1,
+    "debug.port": 65535,
+}
+LARGEST = 2**31 - 1
+"""Of any other whole number."""
 SHARES = ("schedule.floor", "schedule.decay_share")
 BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
 """Decays of moments; with 1 a moment would stay 0."""
@@ -80,13 +89,12 @@ def check(job: Job) -> None:
 
 def _ranges(job: Job) -> None:
     values = leaves(job)
-    for key, least in AT_LEAST.items():
-        value = values.get(key)
-        if value is None:
+    for key, value in values.items():
+        if not isinstance(value, int | float):
             continue
-        if not value >= least:  # a nan is refused as well
-            raise ConfigError(f"{key}={value} must be at least {least}")
-        most = AT_MOST.get(key, float_info.max)
+        most = AT_MOST.get(key, LARGEST) if isinstance(value, int) else float_info.max
+        if key in AT_LEAST and not value >= AT_LEAST[key]:  # a nan is refused as well
+            raise ConfigError(f"{key}={value} must be at least {AT_LEAST[key]}")
         if value > most:
             raise ConfigError(f"{key}={value} must be at most {most}")
     for key in SHARES:
@@ -102,6 +110,8 @@ def _ranges(job: Job) -> None:
 
 def _names(job: Job) -> None:
     """A registered name is only known to the user's modules, which are not imported here."""
+    if not re.search(r"[A-Za-z0-9]", job.output.name):
+        raise ConfigError(f"output.name={job.output.name} names a folder: use letters and digits")
     sweep = job.sweep.name
     if sweep is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", sweep):
         raise ConfigError(
