@@ -110,6 +110,10 @@ MISTAKES = {
     "model=custom": "model.type is missing: give it, as in model=custom model.type=gpt2",
     "model=pretrained model.pretrained=/nope": "is not a folder with a config.json",
     "optimizer.name=lion": "optimizer.name=lion is not known: use adamw",
+    "schedule.name=wsd": "does not go with the fields of another schedule: use schedule=wsd",
+    "optimizer=custom optimizer.name=adamw": "of another optimizer: use optimizer=adamw",
+    "optimizer.name=own user.modules=[json]": "use optimizer=custom optimizer.name=own",
+    "optimizer=custom": "optimizer.name is missing",
     "user.modules=[nopkg]": "user.modules=[nopkg] is not found in user.path=",
     "data.tokenizer.kind=bpe": "data.tokenizer.vocab_size is missing",
     "data.tokenizer.kind=directory": "data.tokenizer.path is missing",
@@ -216,6 +220,16 @@ def test_a_folder_that_cannot_be_written_is_a_traceback(
     assert len(said) == 2 and "few seconds" in said[0]
 
 
+def test_a_dry_run_takes_a_model_that_the_real_run_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = "model.config.num_key_value_heads=3"
+    assert run_job_app("train", ["--dry-run", typed], Job, start) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1].startswith(f"{typed} must divide")
+
+
 @pytest.mark.parametrize("app", [train, prepare])
 def test_a_dry_run_writes_nothing(
     app: Callable[[], int],
@@ -227,5 +241,6 @@ def test_a_dry_run_writes_nothing(
     monkeypatch.setattr(sys, "argv", ["job", "--dry-run", "data.seq_len=64"])
     assert app() == 0
     out, err = capsys.readouterr()
-    assert out.endswith("dry run: nothing was written\n") and err == ""
+    assert out.endswith("dry run: nothing was written\n")
+    assert err.count("\n") == err.count("few seconds")
     assert list(tmp_path.iterdir()) == []

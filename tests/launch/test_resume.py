@@ -8,16 +8,20 @@ import yaml
 from launch.commandline import answer, run, run_dirs
 
 from ringshard.config.compose import Command
+from ringshard.errors import ConfigError
 from ringshard.files import read_json
-from ringshard.launch.freeze import read_overrides
+from ringshard.launch.identity import Run
 from ringshard.launch.resume import _changed
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.start import run_all
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resume")
-    assert run(folder, "train.steps=100").returncode == 0
+    """A run with a value that is more than one line."""
+    odd = 'output.name="a\nb\u2028c"'
+    assert run(folder, "train.steps=100", odd, "tracking.experiment=mine").returncode == 0
     return folder
 
 
@@ -34,6 +38,7 @@ REFUSED = {
     "train.steps=100": "give more to go on",
     "train.steps=50": "the run has 100 steps already",
     "train.steps=200,300": "give each key one value",
+    "train.steps=null train.tokens=99": "train.tokens=99: this run is measured in steps",
     "train.stps=3": "did you mean train.steps",
     "hardware.processes_per_node=3": "must be a multiple of 3 processes",
 }
@@ -42,7 +47,7 @@ REFUSED = {
 @pytest.mark.parametrize("change", REFUSED)
 def test_what_would_be_another_run_is_refused(change: str, finished: Path) -> None:
     (run_dir,) = run_dirs(finished)
-    ended = answer(finished, f"resume={run_dir}", "launcher.dry_run=false", change)
+    ended = answer(finished, f"resume={run_dir}", "launcher.dry_run=false", *change.split())
     assert ended.returncode == 2 and REFUSED[change] in ended.stderr, ended.stderr
     assert ended.stderr.count("\n") == 1 and not (run_dir / "attempts" / "2").exists()
 
@@ -61,7 +66,7 @@ def test_a_longer_run_on_other_hardware_keeps_the_frozen_rest(finished: Path) ->
     assert job["train"]["steps"] == 200 and job["parallelism"]["dp_shard"] == 1
     assert job["optimizer"]["lr"] == 0.005 and job["tracking"]["backend"] == "none"
     assert job["data"]["digest"] == _job(run_dir, 1)["data"]["digest"]
-    overrides = (run_dir / "attempts/2/overrides.txt").read_text().splitlines()
+    overrides = RunDir(run_dir).overrides(2)
     assert "train.steps=200" in overrides and "train.steps=100" not in overrides
 
 
@@ -74,7 +79,7 @@ def test_what_is_named_from_another_folder_stays_in_the_runs_root(
     frozen.hardware.processes_per_node = frozen.parallelism.dp_shard = 4
     monkeypatch.chdir(tmp_path)
     command = Command("train", [], ["tracking=mlflow", "parallelism.dp_replicate=2"])
-    job = _changed(frozen, record, read_overrides(run_dir.attempt(1)), command)
+    job = _changed(frozen, record, run_dir.overrides(1), command)
     assert job.tracking.uri == f"sqlite:///{finished}/outputs/mlflow.db"
     assert (job.parallelism.dp_replicate, job.parallelism.dp_shard) == (2, 2)
 
@@ -99,3 +104,17 @@ def test_a_run_goes_on_with_the_data_it_was_frozen_with_or_not_at_all(tmp_path: 
     ended = run(tmp_path, f"resume={run_dir}", own[1], "train.steps=500")
     assert ended.returncode == 2 and "are not what they were" in ended.stderr, ended.stderr
     assert not (run_dir / "attempts" / "3").exists()
+
+
+def test_the_later_of_two_resumes_ends_as_if_all_were_well(finished: Path) -> None:
+    (run_dir,) = run_dirs(finished)
+    last = RunDir(run_dir).last_attempt()
+    longer = f"train.steps={1000 * last}"
+    with RunDir(run_dir).claimed():
+        job = RunDir(run_dir).job(last)
+        again = Run(job, [longer], "", None, RunDir(run_dir), again=True)
+        with pytest.raises(ConfigError, match="is running: wait for its end, or stop it"):
+            run_all(Command("train", [], []), [again], "standin")
+        ended = answer(finished, f"resume={run_dir}", longer)
+    assert ended.returncode == 2 and "the run is running" in ended.stderr
+    assert RunDir(run_dir).last_attempt() == last

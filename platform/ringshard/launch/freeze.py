@@ -36,7 +36,7 @@ def write_attempt(
         for name, config in configs.items():
             text = yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
             write_whole(new / f"{name}.yaml", text)
-        write_whole(new / "overrides.txt", "".join(f"{line}\n" for line in overrides))
+        write_json(new / "overrides.json", overrides)
         record_code(new, user)
         started = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
         write_json(new / "started.json", started)
@@ -55,8 +55,3 @@ def _write_run(run: Run, command: Command) -> None:
             "overrides": run.overrides,
         },
     )
-
-
-def read_overrides(folder: Path) -> list[str]:
-    """The overrides of an attempt."""
-    return (folder / "overrides.txt").read_text(encoding="utf-8").splitlines()

@@ -1,5 +1,7 @@
 """The folder of a run: attempts, state, and who is at work in it. It is the truth about the run."""
 
+import fcntl
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json, write_whole
+
+_PATIENCE_S = 0.5
 
 
 class Outcome(Enum):
@@ -63,6 +67,11 @@ class RunDir:
                 f"{file} is not a job of this version ({error}): start a new run"
             ) from error
 
+    def overrides(self, attempt: int) -> list[str]:
+        """What the command line of an attempt named."""
+        text = (self.attempt(attempt) / "overrides.json").read_text(encoding="utf-8")
+        return [str(override) for override in json.loads(text)]
+
     def frozen_data(self) -> Data | None:
         """The data that the newest attempt was frozen with; None: there was no attempt."""
         attempt = self.last_attempt()
@@ -96,17 +105,20 @@ class RunDir:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.path / "lock", timeout=0):
+            # Not at once: `is_running` holds the lock for a moment.
+            with FileLock(self.path / "lock", timeout=_PATIENCE_S, poll_interval=0.02):
                 yield
         except Timeout:
             raise RunningError(f"{self.path} is running: wait for its end, or stop it") from None
 
     def is_running(self) -> bool:
         """Whether a live process holds the run."""
-        if not (self.path / "lock").exists():
-            return False
         try:
-            with FileLock(self.path / "lock", timeout=0):
-                return False
-        except Timeout:
+            with (self.path / "lock").open("rb") as file:
+                # Shared: any number may ask at once.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
             return True
+        return False
