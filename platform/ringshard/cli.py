@@ -100,7 +100,12 @@ def compare(
     runs = _with_job(find(folders))
     _require_metric(runs, metric, png)
     width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
-    Console(width=width).print(comparison.table(runs, metric))
+    console = Console(width=width, soft_wrap=False)
+    console.print(comparison.table(runs, metric))
+    if by_key := comparison.table_of_keys(runs):
+        console.print(by_key[0])
+        if by_key[1]:
+            print(f"{len(by_key[1])} more keys differ: {', '.join(by_key[1])}\n")
     for run in runs:
         if run.lost:
             print(f"{run.name}: {run.lost} lines of its record are lost")
