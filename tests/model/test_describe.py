@@ -145,6 +145,7 @@ def test_a_model_of_a_user_module_is_described(tmp_path: Path) -> None:
     ("body", "said"),
     [
         ("LlamaConfig(hiden=3).nothing", "'LlamaConfig' object has no attribute 'nothing'"),
+        ("Bare(BareConfig())", "'BareConfig' object has no attribute 'num_hidden_layers'"),
         ("torch.nn.Linear(3, 3)", "made a Linear: return a PreTrainedModel"),
         ("LlamaForCausalLM(LlamaConfig(num_hidden_layers=0))", "num_hidden_layers=0 must be"),
     ],
@@ -155,14 +156,22 @@ def test_a_wrong_model_of_the_users_is_told_by_two_tracebacks(
     (tmp_path / "wrong_model.py").write_text(
         "import torch\n"
         "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "from transformers import PretrainedConfig, PreTrainedModel\n"
         "from ringshard.registry import register\n"
+        "class BareConfig(PretrainedConfig):\n    model_type = 'bare'\n"
+        "class Bare(PreTrainedModel):\n"
+        "    config_class = BareConfig\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__(config)\n"
+        "        self.head = torch.nn.Linear(3, 3)\n"
+        "    def get_output_embeddings(self):\n        return self.head\n"
         "@register('model', 'wrong')\n"
         f"def wrong(config, vocab_size):\n    return {body}\n"
     )
     with pytest.raises(ConfigError) as error:
         describe(Model(type="wrong"), 97, User(modules=["wrong_model"], path=str(tmp_path)))
     assert said in str(error.value) and "\n" not in str(error.value)
-    assert "nothing" not in said or "(wrong_model.py:6, wrong)" in str(error.value)
+    assert "nothing" not in said or "(wrong_model.py:16, wrong)" in str(error.value)
 
 
 def test_reading_a_description_imports_no_torch() -> None:

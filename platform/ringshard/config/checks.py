@@ -18,8 +18,8 @@ from ringshard.config.leaves import leaves
 from ringshard.config.length import Length
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.optimizer import OPTIMIZERS
-from ringshard.config.schema.schedule import SCHEDULES, Wsd
+from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
+from ringshard.config.schema.schedule import SCHEDULES, Schedule, Wsd
 from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
 from ringshard.config.secrets import refuse_secrets
@@ -128,6 +128,21 @@ def _names(job: Job) -> None:
             raise ConfigError(
                 f"{key}={name} is not known: use {' or '.join(near)}"
                 + (", or name the module that registers it in user.modules" if not own else "")
+            )
+    _fields(job)
+
+
+def _fields(job: Job) -> None:
+    """A name given beside an option of another name would leave that one's fields."""
+    for group, value, kinds, general in (
+        ("optimizer", job.optimizer, OPTIMIZERS, Optimizer),
+        ("schedule", job.schedule, SCHEDULES, Schedule),
+    ):
+        if type(value) is not kinds.get(value.name, general):
+            option = value.name if value.name in kinds else f"custom {group}.name={value.name}"
+            raise ConfigError(
+                f"{group}.name={value.name} does not go with the fields of another {group}: use"
+                f" {group}={option}"
             )
 
 

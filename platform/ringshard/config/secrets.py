@@ -9,7 +9,9 @@ from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 
 _NAME = re.compile(
-    r"(^|_)(token|secret|password|passwd|passphrase|pw|pwd|credentials?|api_?key|key)(_|$)", re.I
+    r"(token|secret|password|passwd|passphrase|credential|apikey)s?(_|$)"
+    r"|(^|_)(key|auth)(_|$)|_(pw|pwd)$",
+    re.I,
 )
 _VALUE = re.compile(
     r"://[^/@\s]*:[^/@\s]+@"  # an address with a password
