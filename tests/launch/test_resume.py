@@ -9,7 +9,6 @@ from launch.commandline import answer, run, run_dirs
 
 from ringshard.config.compose import Command
 from ringshard.errors import ConfigError
-from ringshard.files import read_json
 from ringshard.launch.identity import Run
 from ringshard.launch.resume import _changed
 from ringshard.launch.rundir import RunDir
@@ -75,7 +74,7 @@ def test_what_is_named_from_another_folder_stays_in_the_runs_root(
 ) -> None:
     """The default root and the degree that is left over belong to the run, not to today's YAML."""
     run_dir = RunDir(run_dirs(finished)[0])
-    frozen, record = run_dir.job(1), read_json(run_dir.record) or {}
+    frozen, record = run_dir.job(1), run_dir.about()
     frozen.hardware.processes_per_node = frozen.parallelism.dp_shard = 4
     monkeypatch.chdir(tmp_path)
     command = Command("train", [], ["tracking=mlflow", "parallelism.dp_replicate=2"])
@@ -118,3 +117,15 @@ def test_the_later_of_two_resumes_ends_as_if_all_were_well(finished: Path) -> No
         ended = answer(finished, f"resume={run_dir}", longer)
     assert ended.returncode == 2 and "the run is running" in ended.stderr
     assert RunDir(run_dir).last_attempt() == last
+
+
+@pytest.mark.parametrize("name", ["run.json", "attempts/1/job.yaml", "attempts/1/overrides.json"])
+@pytest.mark.parametrize("text", ["", "{", "[1, 2", "3", "a: [\t"])
+def test_a_damaged_run_is_a_traceback(name: str, text: str, finished: Path, tmp_path: Path) -> None:
+    (run_dir,) = run_dirs(finished)
+    run = tmp_path / "run"
+    shutil.copytree(run_dir, run, ignore=shutil.ignore_patterns("[2-9]"))
+    (run / name).write_text(text)
+    ended = answer(finished, f"resume={run}", "train.steps=9000", "--dry-run")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"{run / name} is not") and ended.stderr.count("\n") == 1

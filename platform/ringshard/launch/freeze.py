@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ringshard.config.schema.reader import plain
 from ringshard.files import whole_folder, write_json, write_whole
 from ringshard.launch.code import record_code
 from ringshard.launch.identity import Run
+from ringshard.launch.rundir import Record
 
 
 def freeze(run: Run, command: Command) -> int:
@@ -43,15 +45,13 @@ def write_attempt(
 
 
 def _write_run(run: Run, command: Command) -> None:
-    write_json(
-        run.dir.record,
-        {
-            "name": run.job.output.name,
-            "signature": run.signature,
-            "sweep": run.sweep,
-            "created": time.time(),
-            "config_name": command.config_name,
-            "options": command.options,
-            "overrides": run.overrides,
-        },
+    record = Record(
+        name=run.job.output.name,
+        signature=run.signature,
+        sweep=run.sweep,
+        created=time.time(),
+        config_name=command.config_name,
+        options=command.options,
+        overrides=run.overrides,
     )
+    write_json(run.dir.record, asdict(record))

@@ -16,9 +16,8 @@ from ringshard.config.leaves import leaves, named, put, under
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
-from ringshard.files import read_json
 from ringshard.launch.identity import Run
-from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.rundir import Outcome, Record, RunDir
 from ringshard.launch.start import dry_run, run_all
 
 # What may differ from the frozen job without changing the curve up to now.
@@ -37,22 +36,22 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
         raise ConfigError(f"resume={path}: the run has no attempt to go on from, start a new run")
     if run_dir.is_running():
         raise ConfigError(f"resume={path}: the run is running, wait for its end or stop it first")
-    record = read_json(path / "run.json") or {}
+    record = run_dir.about()
     before = run_dir.overrides(attempt)
     job = _changed(run_dir.job(attempt), record, before, command)
     check(job)
     _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
-    run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
+    run = Run(job, overrides, record.signature, record.sweep, run_dir, again=True)
     if command.dry_run or job.launcher.dry_run:
         dry_run([run])
         return 0
     return run_all(command, [run], module)
 
 
-def _changed(frozen: Job, record: dict[str, Any], before: list[str], command: Command) -> Job:
+def _changed(frozen: Job, record: Record, before: list[str], command: Command) -> Job:
     """The frozen job with what the command line asks for; raises ConfigError by name."""
-    config_name, options = record["config_name"], [*record["options"], *command.options]
+    config_name, options = record.config_name, [*record.options, *command.options]
     # The default root lies in the folder of the command, which may be another one by now.
     before = _merged(before, [quoted("output.root", frozen.output.root)])
     old = _job(Command(config_name, options, before))

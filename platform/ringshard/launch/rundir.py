@@ -2,21 +2,23 @@
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from filelock import FileLock, Timeout
+from yaml import YAMLError
 
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.reader import read_job
+from ringshard.config.schema.reader import build, read_job
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json, write_whole
 
+T = TypeVar("T")
 _PATIENCE_S = 0.5
 
 
@@ -26,6 +28,23 @@ class Outcome(Enum):
     done = "DONE"
     killed = "KILLED"
     failed = "FAILED"
+
+
+@dataclass(frozen=True)
+class Record:
+    """run.json: how a run came to be."""
+
+    name: str
+    signature: str
+    sweep: str | None
+    created: float
+    """When it was started first [s since 1970]."""
+    config_name: str
+    """The primary config."""
+    options: list[str]
+    """Hydra's options."""
+    overrides: list[str]
+    """Those of the first attempt."""
 
 
 class RunningError(ConfigError):
@@ -59,18 +78,15 @@ class RunDir:
 
     def job(self, attempt: int) -> Job:
         """The frozen job of an attempt; raises ConfigError where this version can't read it."""
-        file = self.attempt(attempt) / "job.yaml"
-        try:
-            return read_job(file)
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{file} is not a job of this version ({error}): start a new run"
-            ) from error
+        return _read(self.attempt(attempt) / "job.yaml", read_job)
 
     def overrides(self, attempt: int) -> list[str]:
-        """What the command line of an attempt named."""
-        text = (self.attempt(attempt) / "overrides.json").read_text(encoding="utf-8")
-        return [str(override) for override in json.loads(text)]
+        """What the command line of an attempt named; raises ConfigError as `job` does."""
+        return _read(self.attempt(attempt) / "overrides.json", _strings)
+
+    def about(self) -> Record:
+        """What run.json tells; raises ConfigError as `job` does."""
+        return _read(self.record, _record)
 
     def frozen_data(self) -> Data | None:
         """The data that the newest attempt was frozen with; None: there was no attempt."""
@@ -122,3 +138,22 @@ class RunDir:
         except BlockingIOError:
             return True
         return False
+
+
+def _read(file: Path, read: Callable[[Path], T]) -> T:
+    try:
+        if (found := read(file)) is None:
+            raise TypeError("it is empty")
+        return found
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, YAMLError) as error:
+        raise ConfigError(
+            f"{file} is not of this version, or damaged ({error}): start a new run"
+        ) from error
+
+
+def _record(file: Path) -> Record:
+    return cast(Record, build(Record, json.loads(file.read_text("utf-8"))))
+
+
+def _strings(file: Path) -> list[str]:
+    return [str(text) for text in json.loads(file.read_text("utf-8"))]
