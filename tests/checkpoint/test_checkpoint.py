@@ -15,6 +15,7 @@ from ranks import run_ranks
 from ringshard import checkpoint
 from ringshard.checkpoint import TrainState
 from ringshard.errors import ConfigError
+from ringshard.saved import committed
 
 
 def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -134,7 +135,7 @@ def test_a_rank_killed_while_it_writes_leaves_nothing_listed(tmp_path: Path) -> 
     for victim in (0, 1):
         with pytest.raises(RuntimeError, match="rank"):
             run_ranks(2, dies, victim)
-        assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000002"]
+        assert [path.name for path in committed(tmp_path).values()] == ["step-00000002"]
         assert any(name.startswith(".tmp-step-00000003") for name in names(tmp_path))
     run_ranks(2, trained_and_saved, tmp_path, 3)
     assert names(tmp_path) == ["step-00000002", "step-00000003"]
@@ -154,7 +155,7 @@ def test_a_kill_right_after_the_rename_leaves_it_whole(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="rank 0 died"):
         run_ranks(1, dies)
-    assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000000"]
+    assert [path.name for path in committed(tmp_path).values()] == ["step-00000000"]
     Run(sharded=False).load(tmp_path / "step-00000000")
 
 
@@ -169,7 +170,7 @@ def test_an_incomplete_folder_of_that_name_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "step-00000000").mkdir()
     assert checkpoint.latest(tmp_path) is None
     Run(sharded=False).save(tmp_path)
-    assert [path.name for path in checkpoint.committed(tmp_path)] == ["step-00000000"]
+    assert [path.name for path in committed(tmp_path).values()] == ["step-00000000"]
 
 
 def test_only_the_newest_are_kept_and_never_the_one_just_saved_removed(tmp_path: Path) -> None:

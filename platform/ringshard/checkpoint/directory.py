@@ -1,35 +1,16 @@
-"""The folder of a run's checkpoints: what is committed, how a new one gets there, how old ones go.
+"""The folder of a run's checkpoints: how a new one gets there, how old ones go.
 
 A checkpoint is written to `.tmp-…` and renamed to `step-00001000`: the rename is the commit. So
 what a killed save leaves behind is never listed, and what is listed is never written to again.
 """
 
-import re
 import shutil
 from pathlib import Path
 from uuid import uuid4
 
-from ringshard.checkpoint.state import TRAIN_STATE, TrainState
+from ringshard.checkpoint.state import TrainState
 from ringshard.files import sync
-
-METADATA = ".metadata"
-"""Written last by torch.distributed.checkpoint."""
-
-
-def committed(root: Path) -> list[Path]:
-    """The complete checkpoints in `root`, oldest first; none where there is no such folder."""
-    folders = root.iterdir() if root.is_dir() else ()
-    return sorted(f for f in folders if re.fullmatch(r"step-\d{8}", f.name) and is_complete(f))
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """Whether the folder has both files that only a finished save leaves."""
-    return all((checkpoint / name).is_file() for name in (TRAIN_STATE, METADATA))
-
-
-def of_step(root: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps lies."""
-    return root / f"step-{step:08d}"
+from ringshard.saved import METADATA, TRAIN_STATE, committed, is_complete, of_step
 
 
 def begin(root: Path, step: int) -> Path | None:
@@ -61,7 +42,7 @@ def commit(unfinished: Path, state: TrainState, keep: int) -> Path:
 
 def _clean(root: Path, newest: Path, keep: int) -> None:
     """Removes what exceeds `keep`, and what killed saves and removals have left."""
-    for checkpoint in committed(root)[:-keep] if keep else ():
+    for checkpoint in list(committed(root).values())[:-keep] if keep else ():
         if checkpoint != newest:
             _discard(checkpoint)
     for leftover in (*root.glob(".trash-*"), *root.glob(".tmp-*")):

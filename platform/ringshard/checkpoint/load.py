@@ -9,16 +9,16 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as read
 from torch.optim import Optimizer
 
-from ringshard.checkpoint.directory import committed
 from ringshard.checkpoint.group import on_first_rank
 from ringshard.checkpoint.metadata import Reader, broken_files, differences
 from ringshard.checkpoint.state import MODEL, OPTIMIZER, TrainState, tensors
 from ringshard.errors import ConfigError
+from ringshard.saved import committed
 
 
 def latest(root: Path, group: dist.ProcessGroup | None = None) -> Path | None:
     """The newest complete checkpoint in `root`, the same one on all ranks of `group`, or None."""
-    return on_first_rank(lambda: next(reversed(committed(root)), None), group)
+    return on_first_rank(lambda: next(reversed(committed(root).values()), None), group)
 
 
 @torch.no_grad()

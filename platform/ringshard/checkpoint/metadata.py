@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from ringshard.checkpoint.directory import METADATA
 from ringshard.errors import ConfigError
+from ringshard.saved import METADATA
 
 ALLOWED = {
     "pathlib": {"PosixPath"},

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.group import on_first_rank
 from ringshard.checkpoint.state import TrainState, tensors
+from ringshard.saved import of_step
 
 
 def save(
@@ -29,7 +30,7 @@ def save(
     """
     unfinished = on_first_rank(lambda: directory.begin(root, state.step), group)
     if unfinished is None:
-        return directory.of_step(root, state.step)
+        return of_step(root, state.step)
     write(
         tensors(model, optimizer),
         # More than one thread would swallow the errors of the others, a full disk among them.

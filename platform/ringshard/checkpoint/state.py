@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from ringshard.errors import ConfigError
 from ringshard.model.names import canonical, stored_tensors
 from ringshard.parallel.parallelize import reshard
+from ringshard.saved import TRAIN_STATE
 
-TRAIN_STATE = "train_state.json"
 MODEL = "model."
 OPTIMIZER = "optimizer."
 
@@ -36,7 +36,7 @@ class TrainState:
         """What `write` stored in the folder `checkpoint`; raises ConfigError where it is broken."""
         try:
             state = cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
-            if not all(type(value) is int and value >= 0 for value in vars(state).values()):
+            if not all(type(value) is int and 0 <= value < 2**63 for value in vars(state).values()):
                 raise ValueError(f"{state} is no position")
             return state
         except (OSError, ValueError, TypeError) as error:

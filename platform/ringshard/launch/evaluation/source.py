@@ -1,6 +1,5 @@
 """What is evaluated: a run's frozen job and one of its checkpoints, or a folder with a model."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from ringshard.config.schema.evaluation import EvaluateJob, Subject
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
+from ringshard.saved import committed, is_complete
 
 
 def spelled_out(word: str) -> str:
@@ -37,14 +37,14 @@ def checkpoint(of: Subject) -> Path | None:
     """The run's checkpoint that is asked for, None for a model; raises ConfigError."""
     if of.run is None:
         return None
-    known = _checkpoints(_folder("run", of.run))
+    known = committed(_folder("run", of.run) / "checkpoints")
     if not known:
         raise ConfigError(f"run={of.run} has no checkpoint: resume it, or wait for the first one")
     asked = of.checkpoint
     if asked is None:
         return known[max(known)]
     found = known.get(int(asked)) if asked.isdecimal() else Path(asked).expanduser().absolute()
-    if found is None or not _is_complete(found):
+    if found is None or not is_complete(found):
         raise ConfigError(
             f"checkpoint={asked} is neither a step nor a folder with a checkpoint: the steps of the"
             f" run are {', '.join(map(str, known))}"
@@ -62,14 +62,3 @@ def _folder(key: str, text: str) -> Path:
         if not any(path.glob(pattern)):
             raise ConfigError(f"{key}={text} is not the folder of a {key}: it has no {pattern}")
     return path
-
-
-def _checkpoints(run: Path) -> dict[int, Path]:
-    """The complete checkpoints by step, oldest first (`ringshard.checkpoint` needs torch)."""
-    folders = sorted((run / "checkpoints").glob("step-*"))
-    steps = [(re.fullmatch(r"step-(\d+)", folder.name), folder) for folder in folders]
-    return {int(step[1]): folder for step, folder in steps if step and _is_complete(folder)}
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / ".metadata").is_file()
