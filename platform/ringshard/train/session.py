@@ -40,10 +40,12 @@ def train_on(
         trainer.console.start(f"Training in {attempt.run_dir}", _facts(job, assembly))
         for reason in _topology_matters(job, assembly.description):
             trainer.console.note(f"{reason}: on another topology the curve would be another one\n")
-    finished = trainer.run()
-    if not finished:
-        assembly.save.save(trainer)
-    trainer.close()
+    try:
+        finished = trainer.run()
+        if not finished:
+            assembly.save.save(trainer)
+    finally:  # what the disk refused is told at the end of the spool, whatever the end is
+        trainer.close()
     if mesh.is_first:
         attempt.record_result(_result(assembly, finished, time.time() - started))
     return assembly

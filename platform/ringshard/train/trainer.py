@@ -18,7 +18,7 @@ from ringshard.tracking.spool import Spool
 from ringshard.train.agreement import Agreed, Agreement, mask_surplus
 from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
-from ringshard.train.evaluate import Evaluation
+from ringshard.train.evaluation.loss import Evaluation
 from ringshard.train.hooks import Hook
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Recorder
