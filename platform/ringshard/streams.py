@@ -67,6 +67,6 @@ def _open_closed() -> None:
     """A file opened later would take the number of a closed stream, and children write to it."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
             mode = "r" if descriptor == 0 else "w"
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
