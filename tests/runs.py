@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from parity.curves import full_parameters
+from parity.curves import MODELS, full_parameters
 from ranks import run_ranks
 
 from ringshard.config.schema.checkpoint import Checkpoint
@@ -24,16 +24,7 @@ from ringshard.tracking.spool import read_spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.session import train_on
 
-MODEL = Model(
-    type="llama",
-    config={
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    },
-)
+MODEL = Model(type="llama", config=MODELS["llama"].config)
 
 
 def small_job(folder: Path, **train: Any) -> Job:

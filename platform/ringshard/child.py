@@ -1,10 +1,13 @@
 """A module run in a process of its own: what it imports and how it dies stays there."""
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ringshard.errors import ConfigError
@@ -59,6 +62,13 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
+def die_with(parent: int) -> None:
+    """To be called in a child before exec: it is killed when its parent is, even by kill -9."""
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # killed before the line above
+        os._exit(1)
+
+
 def ask(module: str, *arguments: str, about: Any = None, aloud: bool = False) -> Any:
     """Runs a module with `about` as JSON on its stdin; the JSON on its last line is the answer.
 
@@ -71,6 +81,7 @@ def ask(module: str, *arguments: str, about: Any = None, aloud: bool = False) ->
         stdout=subprocess.PIPE,
         stderr=None if aloud else subprocess.PIPE,
         env=environment(),
+        preexec_fn=partial(die_with, os.getpid()),
         text=True,
         errors="replace",
     )

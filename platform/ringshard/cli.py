@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 
 from ringshard.checkpoint.commands import app as checkpoints
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, of_path
 from ringshard.report import compare as comparison
 from ringshard.report.runs import Run, find
+from ringshard.streams import steady
 from ringshard.tracking import shipper, store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -101,7 +102,12 @@ def compare(
     runs = _with_job(find(folders))
     _require_metric(runs, metric, png)
     width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
-    Console(width=width).print(comparison.table(runs, metric))
+    console = Console(width=width, soft_wrap=False)
+    console.print(comparison.table(runs, metric))
+    if by_key := comparison.table_of_keys(runs):
+        console.print(by_key[0])
+        if by_key[1]:
+            print(f"{len(by_key[1])} more keys differ: {', '.join(by_key[1])}\n")
     for run in runs:
         if run.lost:
             print(f"{run.name}: {run.lost} lines of its record are lost")
@@ -136,9 +142,10 @@ def _require_metric(runs: list[Run], metric: str, png: Path | None) -> None:
 def main() -> None:
     """The console script; a user's mistake is one sentence and exit code 2."""
     try:
-        app()
-    except ConfigError as error:
-        print(error, file=sys.stderr)
+        with steady():
+            app()
+    except (ConfigError, OSError) as error:
+        print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         sys.exit(2)
 
 

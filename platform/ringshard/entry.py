@@ -11,11 +11,12 @@ from ringshard.config.compose import Beneath, Command, Member, compose
 from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.prepare import PrepareJob
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, of_path
 from ringshard.launch import evaluation
 from ringshard.launch.prepare import prepare_and_print
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
+from ringshard.streams import steady
 
 T = TypeVar("T")
 
@@ -34,6 +35,19 @@ def run_job_app(
     and `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
     `beneath` gives the values of what a command line does not name: see `compose`.
     """
+    with steady():
+        return _answered(config_name, argv, schema, run, go_on, beneath)
+
+
+def _answered(
+    config_name: str,
+    argv: list[str],
+    schema: type[T],
+    run: Callable[[Command, list[Member[T]]], int],
+    go_on: Callable[[Path, Command], int] | None,
+    beneath: Beneath[T] | None,
+) -> int:
+    """The same, with a user's mistake as one sentence."""
     try:
         command, run_dir = parse(config_name, argv)
         if run_dir is not None:
@@ -44,6 +58,9 @@ def run_job_app(
         return run(command, members) if members else 0
     except ConfigError as error:
         print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(of_path(error), file=sys.stderr)
         return 2
     except ChildError as error:
         if str(error):

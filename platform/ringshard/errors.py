@@ -6,3 +6,17 @@ class ConfigError(Exception):
 
     Entry points print it on stderr and exit with code 2. It is raised before anything is written.
     """
+
+    def __init__(self, sentence: str) -> None:
+        """A value or a library's message in it may have lines, a sentence has none."""
+        super().__init__(" ".join(sentence.splitlines()))
+
+
+def of_path(error: OSError) -> str:
+    """The sentence for what the system refuses; raises the error again where it names no path."""
+    if error.filename is None:
+        raise error
+    return (
+        f"{error.filename} cannot be used ({error.strerror}): name another path, or mend this one's"
+        " permissions"
+    )

@@ -2,8 +2,12 @@
 
 import importlib
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Literal, TypeVar
 
 from ringshard.config.schema.job import User
@@ -52,9 +56,39 @@ def import_user_modules(user: User) -> None:
     if user.modules and user.path not in sys.path:
         sys.path.insert(0, user.path)
     for module in user.modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"user.modules: {module} cannot be imported ({error}): set user.path to its folder"
-            ) from error
+        with blamed(f"user.modules=[{module}]"):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                raise ConfigError(
+                    f"user.modules: {module} cannot be imported ({error}): set user.path to its"
+                    " folder"
+                ) from error
+
+
+@contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """Where code of the user's raises, or wants to end the process, tells it in one sentence.
+
+    The sentence names the lines of that code, the innermost first.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{what} failed with {said}{_where(error)}: mend it") from error
+
+
+def _where(error: BaseException) -> str:
+    frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(_FOREIGN)]
+    lines = [f"{Path(f.filename).name}:{f.lineno}, {f.name}" for f in reversed(frames)]
+    return f" ({' from '.join(lines)})" if lines else ""
+
+
+_FOREIGN = (
+    *("<frozen", str(Path(__file__).parent)),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+"""Where no code of a user's lies that they could mend."""

@@ -134,7 +134,7 @@ def test_an_incomplete_folder_of_that_name_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "step-00000000").mkdir()
     assert latest(tmp_path) is None
     Run(sharded=False).save(tmp_path)
-    assert [path.name for path in committed(tmp_path)] == ["step-00000000"]
+    assert [path.name for path in committed(tmp_path).values()] == ["step-00000000"]
 
 
 def test_only_the_newest_are_kept_and_never_the_one_just_saved_removed(tmp_path: Path) -> None:
@@ -178,6 +178,21 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
     ):
         assert part in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no train_state.json that can be read"),
+        ('{"step": 3}', "no train_state.json that can be read"),
+        ('{"step": -1, "tokens_seen": 3, "rows_read": 3}', "step=-1, .* is no position"),
+        ('{"step": 1, "tokens_seen": 3.5, "rows_read": 3}', "tokens_seen=3.5, .* is no position"),
+    ],
+)
+def test_a_position_that_is_none_is_taken(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "train_state.json").write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        TrainState.read(tmp_path)
 
 
 class _Malice:

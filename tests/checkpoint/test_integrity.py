@@ -45,7 +45,7 @@ def remove(path: Path, _: int) -> None:
 def restored(root: Path, verify: Verify = Verify.shard) -> tuple[int, list[str], list[str]]:
     run = Run(seed=9)
     said = run.restore(root, verify)
-    return run.step, said, [path.name for path in committed(root)]
+    return run.step, said, [path.name for path in committed(root).values()]
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_that_was_asked_for_is_replaced_by_another(tmp_path
         f"{_flipped_item(path)})"
     }
     assert all(untouched for _, untouched in run_ranks(2, load))
-    assert path in committed(tmp_path)
+    assert path in committed(tmp_path).values()
 
 
 def _flipped_item(path: Path) -> int:
@@ -108,7 +108,7 @@ def _flipped_item(path: Path) -> int:
 
 def test_a_run_all_of_whose_checkpoints_are_damaged_begins_anew(tmp_path: Path) -> None:
     run_ranks(2, two_checkpoints, tmp_path)
-    for path in committed(tmp_path):
+    for path in committed(tmp_path).values():
         cut(path / "__0_0.distcp", 0)
 
     def told() -> str:
@@ -135,11 +135,11 @@ def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None
     run.step = 6
     with reading(tmp_path / "step-00000003"):
         save(place, run.state, run.model, run.optimizer, None)
-    assert [int(path.name[-1]) for path in committed(tmp_path)] == [1, 2, 3, 4, 6]
+    assert list(committed(tmp_path)) == [1, 2, 3, 4, 6]
     pin(tmp_path / "step-00000002", "mine")
     run.step = 7
     path = save(place, run.state, run.model, run.optimizer, None)
-    assert [int(path.name[-1]) for path in committed(tmp_path)] == [2, 4, 6, 7]
+    assert list(committed(tmp_path)) == [2, 4, 6, 7]
     assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
 
 

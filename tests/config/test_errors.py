@@ -56,6 +56,12 @@ MISTAKES = {
     "+hardware.link_gbytes_per_s.nvlink=1": "is unknown: name one of node, network",
     "train.seed=-1": "train.seed=-1 must be at least 0",
     "train.seed=9223372036854775808": "must be at most 9223372036854775807",
+    f"train.global_batch={10**30}": "must be at most 2147483647",
+    f"hardware.threads_per_process={10**30}": "must be at most 4096",
+    f"data.seq_len={10**30}": "must be at most 2147483647",
+    f"train.tokens={10**30} train.steps=null": "must be at most 9223372036854775807",
+    "output.name=''": "output.name= names a folder: use letters and digits",
+    "output.name='/'": "output.name=- names a folder",
     "data.seq_len=0": "data.seq_len=0 must be 1 or more",
     "schedule.floor=2": "schedule.floor=2.0 must lie between 0 and 1",
     "precision.compute=fp8": "precision.compute=fp8 must be one of fp32, bf16",
@@ -106,6 +112,10 @@ MISTAKES = {
     "model=custom": "model.type is missing: give it, as in model=custom model.type=gpt2",
     "model=pretrained model.pretrained=/nope": "is not a folder with a config.json",
     "optimizer.name=lion": "optimizer.name=lion is not known: use adamw",
+    "schedule.name=wsd": "does not go with the fields of another schedule: use schedule=wsd",
+    "optimizer=custom optimizer.name=adamw": "of another optimizer: use optimizer=adamw",
+    "optimizer.name=own user.modules=[json]": "use optimizer=custom optimizer.name=own",
+    "optimizer=custom": "optimizer.name is missing",
     "user.modules=[nopkg]": "user.modules=[nopkg] is not found in user.path=",
     "data.tokenizer.kind=bpe": "data.tokenizer.vocab_size is missing",
     "data.tokenizer.kind=directory": "data.tokenizer.path is missing",
@@ -139,6 +149,7 @@ MISTAKES = {
     "experiment=overfit_batch checkpoint.keep=2": "checkpoint.keep=2 would have no effect",
     # resume
     "resume=/nope": "resume=/nope does not exist",
+    "resume=/nope resume=/nope": "resume=/nope resume=/nope: one command goes on with one run",
     "resume=.": "is not the folder of a run",
 }
 
@@ -196,6 +207,31 @@ def test_a_rank_waits_for_no_debugger_that_is_not_installed(
     assert capsys.readouterr().err.rstrip().endswith("pip install debugpy")
 
 
+def test_a_folder_that_cannot_be_written_is_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And the cache of descriptions, which only saves time, is not missed."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run_job_app("train", ["output.root=file/outputs"], Job, start) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert (
+        said[-1].startswith(f"{tmp_path}/file/outputs") and "cannot be used (Not a dir" in said[-1]
+    )
+    assert len(said) == 2 and "few seconds" in said[0]
+
+
+def test_a_dry_run_takes_a_model_that_the_real_run_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = "model.config.num_key_value_heads=3"
+    assert run_job_app("train", ["--dry-run", typed], Job, start) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1].startswith(f"{typed} must divide")
+
+
 @pytest.mark.parametrize("app", [train, prepare])
 def test_a_dry_run_writes_nothing(
     app: Callable[[], int],
@@ -207,5 +243,6 @@ def test_a_dry_run_writes_nothing(
     monkeypatch.setattr(sys, "argv", ["job", "--dry-run", "data.seq_len=64"])
     assert app() == 0
     out, err = capsys.readouterr()
-    assert out.endswith("dry run: nothing was written\n") and err == ""
+    assert out.endswith("dry run: nothing was written\n")
+    assert err.count("\n") == err.count("few seconds")
     assert list(tmp_path.iterdir()) == []

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ringshard import registry
+from ringshard import child, registry
 from ringshard.config.schema.job import User
+from ringshard.config.schema.reader import plain
 from ringshard.errors import ConfigError
 
 
@@ -34,3 +35,21 @@ def _other() -> int:
 def test_a_missing_module_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere cannot be imported"):
         registry.import_user_modules(User(modules=["nowhere"], path=str(tmp_path)))
+
+
+BROKEN = {
+    "import sys\nsys.exit()": "failed with SystemExit: (broken.py:2, <module>): mend it",
+    "def f():\n    return 1 / 0\nf()": "(broken.py:2, f from broken.py:3, <module>): mend it",
+    "import nowhere_at_all": "nowhere_at_all",
+    "def f(:": "failed with SyntaxError",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_module_that_fails_is_a_traceback_through_the_platform(text: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    user = plain(User(modules=["broken"], path=str(tmp_path)))
+    with pytest.raises(ConfigError) as error:
+        child.ask("ringshard.launch.own_code", about=user)
+    said = str(error.value)
+    assert said.startswith("user.modules") and BROKEN[text] in said and "\n" not in said

@@ -1,6 +1,7 @@
 """Files are found, read in pieces whatever their compression, and complained of by name."""
 
 import gzip
+import random
 import tracemalloc
 from pathlib import Path
 
@@ -59,6 +60,19 @@ def test_damaged_archive_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     compress(path, b"some text " * 10_000)
     path.write_bytes(b"\x00" * 20 + path.read_bytes()[20:])
+    with pytest.raises(ConfigError, match=rf"a\.txt\{suffix} is no intact"):
+        list(files.text(path))
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_an_archive_that_is_cut_short_is_read_as_if_it_were_whole(
+    tmp_path: Path, suffix: str, frames: int
+) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    compress(path, random.Random(0).randbytes(300_000).hex().encode())
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: size * frames // 2 - 100])
     with pytest.raises(ConfigError, match=rf"a\.txt\{suffix} is no intact"):
         list(files.text(path))
 

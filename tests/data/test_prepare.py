@@ -16,6 +16,7 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
+from ringshard import registry
 from ringshard.config.schema.data import (
     Corpus,
     CorpusKind,
@@ -218,6 +219,37 @@ def test_registered_corpus_whose_documents_change_is_built_anew(tmp_path: Path) 
     assert prepare(custom(tmp_path, args={"count": 31})).digest != before
 
 
+def test_parquet_with_a_damaged_page_is_a_traceback(tmp_path: Path, make: Make) -> None:
+    write_records(tmp_path / "a.parquet")
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    for place in range(40, len(content) // 2, 3):
+        content[place] ^= 0xFF
+    (tmp_path / "a.parquet").write_bytes(content)
+    refused(make(tmp_path / "a.parquet", {"text_field": "body"}), r"a\.parquet is no parquet file")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: iter([3]), "document 0 of wrong is int: yield a str, or a dict"),
+        (lambda: iter([b"abc"]), "document 0 of wrong is bytes"),
+        (lambda: iter([{3: "a", "text": "b"}]), "document 0 of wrong is dict"),
+        (lambda: None, r"own\.name=wrong failed with TypeError: 'NoneType' object is not iterable"),
+        (
+            lambda: [1 / 0],
+            r"ZeroDivisionError: division by zero \(test_prepare\.py:\d+, <lambda>\)",
+        ),
+        (sys.exit, r"own\.name=wrong failed with SystemExit"),
+    ],
+)
+def test_a_corpus_of_the_users_that_yields_no_text_is_a_traceback(
+    made: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._REGISTERED, ("corpus", "wrong"), made)
+    own = Corpus(kind=CorpusKind.custom, name="wrong")
+    refused(Data(corpora={"own": own}, seq_len=8, cache=str(tmp_path / "cache")), said)
+
+
 def test_missing_datasets_package_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     data = Data(corpora={"hf": Corpus(kind=CorpusKind.hf_dataset, path="x")}, cache="nowhere")
@@ -307,6 +339,7 @@ def refused(data: Data, sentence: str) -> None:
         ("a.jsonl", '{"m": []}', {"messages_field": "m"}, r"has no token to learn"),
         ("a.jsonl.gz", LINE, {}, r"a\.jsonl\.gz is no intact \.gz file"),
         ("a.parquet", "PAR", {}, r"a\.parquet is no parquet file"),
+        ("a.jsonl", "[" * 200_000, {}, r"a\.jsonl:1 is no JSON"),
         ("a.txt", "x", {"text_field": "body"}, r"text_field=body has no effect on plain text"),
         ("a.jsonl", LINE, {"document": DocumentUnit.line}, r"document=line has no effect on \.j"),
     ],

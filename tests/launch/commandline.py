@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+import ringshard
 from ringshard.config.schema.job import Job
 from ringshard.entry import run_job_app
 from ringshard.launch.resume import resume
@@ -21,7 +22,8 @@ from ringshard.launch.start import start
 HERE = Path(__file__).parent
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 200
 SMALL = ("data=text_files", "data.path=text.txt", "data.seq_len=16", "data.split=position")
-QUICK = (*SMALL, "tracking=jsonl", f"+hardware.env.PYTHONPATH={HERE}")
+PYTHONPATH = os.pathsep.join([str(HERE), str(Path(ringshard.__file__).parents[1])])
+QUICK = (*SMALL, "tracking=jsonl", f"+hardware.env.PYTHONPATH={PYTHONPATH}")
 APP = """
 import sys
 from functools import partial
@@ -38,8 +40,7 @@ def begin(folder: Path, *argv: str, **kwargs: Any) -> "subprocess.Popen[str]":
     """Starts the command in `folder`, where text.txt lies."""
     (folder / "text.txt").write_text(TEXT)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | kwargs
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {**os.environ, "PYTHONPATH": path, "RANK": "7", "SLURM_JOB_ID": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "RANK": "7", "SLURM_JOB_ID": "1"}
     command = [sys.executable, "-c", APP, *QUICK, *argv]
     return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
 

@@ -30,7 +30,7 @@ def test_a_finished_run_is_done_and_its_environment_clean(tmp_path: Path) -> Non
     for shown in ("train 2.5000", "validation 2.6000", "2.7000", "resume=", "ringshard compare"):
         assert shown in ended.stdout
     attempt = run_dir / "attempts" / "1"
-    names = {"job.yaml", "overrides.txt", "code.json", "started.json", "exit.json", "result.json"}
+    names = {"job.yaml", "overrides.json", "code.json", "started.json", "exit.json", "result.json"}
     assert names <= {path.name for path in attempt.iterdir()}
     assert not [path for path in tmp_path.rglob("*") if path.name in (".hydra", "multirun.yaml")]
 

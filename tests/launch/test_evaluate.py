@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ringshard.config.schema.reader import read_job
 from ringshard.data.dataset import Dataset
 from ringshard.entry import evaluate
+from ringshard.train.evaluation.session import Progress
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SEQUENCES = 16
@@ -52,6 +53,15 @@ def _result(attempt: Path) -> dict[str, Any]:
     return dict(json.loads((attempt / "result.json").read_text()))
 
 
+def test_a_long_evaluation_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    silent, told = Progress(every_s=1e9), Progress(every_s=0)
+    for done in (16, 32, 48):
+        silent(done, 48)
+        told(done, 48)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("16 of 48 sequences, ") and second.startswith("32 of 48 sequences, ")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a text whose first half has a character, "!", that the rest has not."""
@@ -80,6 +90,7 @@ def test_the_commands_that_a_run_ends_with_can_be_pasted_into_a_shell(run: Path)
     commands["resume"] += " --dry-run"
     commands["compare"] = commands["compare"].replace("OTHER_RUN", str(run))
     bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    bare |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     for command in commands.values():
         subprocess.run(command, shell=True, check=True, cwd=run.parents[2], env=bare)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,22 @@ def test_an_outside_folder_trains_its_own_model_and_optimizer(
         monkeypatch.setattr(sys, "argv", ["train.py", *own, *data, *small, typed])
         assert train() == 2 and sentence in capsys.readouterr().err
     assert len(list((tmp_path / "outputs" / "debug" / "runs").iterdir())) == 1
+
+
+def test_the_code_of_the_readme_does_not_run(tmp_path: Path) -> None:
+    """All four kinds of it at once, as its commands have them."""
+    (code,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "mycode.py").write_text(code)
+    sizes = "hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, num_attention_heads: 2"
+    fields = "args: {count: 30}, prompt_field: question, text_field: answer"
+    own = (
+        *("user.modules=[mycode]", "optimizer=custom", "optimizer.name=my_sgd"),
+        "optimizer.args={momentum: 0.95}",
+        *("model=custom", "model.type=my_llama", f"model.config={{{sizes}}}"),
+        *("~data.corpora.python_stdlib", f"+data.corpora.s={{kind: custom, name: sums, {fields}}}"),
+        "+train.hooks.cheer={every: 3}",
+    )
+    small = ("experiment=smoke", "parallelism=single", "tracking=jsonl", "data.seq_len=32")
+    ended = _train(tmp_path, *own, *small)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("tokens, keep going") == 2

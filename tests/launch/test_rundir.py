@@ -1,10 +1,12 @@
 """The run directory knows who is at work in it."""
 
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -37,3 +39,17 @@ def test_a_run_at_work_is_held_and_let_go_however_it_ends(tmp_path: Path) -> Non
     assert not run.is_running()
     with run.claimed():
         pass
+
+
+def test_asking_whether_a_run_is_at_work_keeps_others_from_it(tmp_path: Path) -> None:
+    """An asker holds the lock for a moment: no other asker takes it for the run's, and no claim
+    fails of it."""
+    run = RunDir(tmp_path)
+    with run.claimed():
+        pass
+    with (tmp_path / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # where an asker stands
+        assert not run.is_running()
+        Timer(0.1, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        with run.claimed():
+            assert run.is_running()

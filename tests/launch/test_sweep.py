@@ -3,12 +3,18 @@
 import json
 from pathlib import Path
 
+import pytest
 from launch.commandline import answer, begin, interrupt, run, run_dirs, seen
+
+from ringshard.config.schema.job import Job
+from ringshard.launch import show
+from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
 
 
 def test_a_dry_run_shows_every_member_and_writes_nothing(tmp_path: Path) -> None:
     ended = answer(tmp_path, "-m", "optimizer.lr=1e-3,3e-4", "--dry-run")
-    assert ended.returncode == 0 and ended.stderr == ""
+    assert ended.returncode == 0 and ended.stderr.count("\n") == ended.stderr.count("few seconds")
     assert "[1/2] tiny" in ended.stdout and "[2/2] tiny" in ended.stdout
     assert "optimizer.lr=0.0003" in ended.stdout and "torch.distributed.run" in ended.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
@@ -98,3 +104,20 @@ def test_a_vocabulary_smaller_than_the_datas_is_refused(tmp_path: Path) -> None:
         ended.returncode == 2 and "model.config.vocab_size=100 is less than the 257" in ended.stderr
     )
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("steps", [(100, 100), (100, 40)])
+def test_members_of_different_lengths_are_shown_as_if_they_compared(
+    steps: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = []
+    for seed, step in enumerate(steps, start=1):
+        run_dir = RunDir(tmp_path / f"run-{seed}")
+        run_dir.attempt(1).mkdir(parents=True)
+        result = {"step": step, "train_loss": 2.5, "val_loss": 2.6}
+        (run_dir.attempt(1) / "result.json").write_text(json.dumps(result))
+        rows.append((Run(Job(), [f"train.seed={seed}"], "", None, run_dir), "done", 1))
+    show.table(rows)
+    shown = capsys.readouterr().out
+    assert ("not trained equally long" in shown) == ("steps" in shown) == (steps[0] != steps[1])
+    assert steps[0] == steps[1] or "40" in shown

@@ -93,6 +93,36 @@ def test_a_mistake_is_one_sentence(model: Model, part: str) -> None:
     assert "\n" not in str(error.value)
 
 
+NO_MODEL = {
+    "num_key_value_heads=3": "num_key_value_heads=3 must divide num_attention_heads=4",
+    "hidden_size=0": "hidden_size=0 must be at least 1",
+    "hidden_size=34": "hidden_size=34",
+    "num_hidden_layers=0": "num_hidden_layers=0 must be at least 1",
+    "num_hidden_layers=-3": "num_hidden_layers=-3 must be at least 1",
+    "intermediate_size=0": "intermediate_size=0 must be at least 1",
+    "max_position_embeddings=-1": "max_position_embeddings=-1 must be at least 1",
+    "attention_dropout=2": "attention_dropout=2 must lie between 0 and 1",
+    "hidden_act=foo": "hidden_act=foo does not fit model.type=llama",
+    "rms_norm_eps=abc": "rms_norm_eps=abc does not fit model.type=llama",
+}
+
+
+@pytest.mark.parametrize("typed", NO_MODEL)
+def test_a_shape_that_no_model_has_is_found_in_the_ranks(typed: str) -> None:
+    name, value = typed.split("=")
+    given = LLAMA | {name: int(value) if value.lstrip("-").isdigit() else value}
+    with pytest.raises(ConfigError) as error:
+        counting.describe(Model(type="llama", config=given), 97)
+    said = str(error.value)
+    assert said.startswith(f"model.config.{NO_MODEL[typed]}") and "\n" not in said
+
+
+@pytest.mark.parametrize("config", [{"n_head": 7}, {"attn_pdrop": 2}, {"n_embd": 0}])
+def test_a_gpt2_that_the_library_refuses_is_a_traceback(config: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"model\.config"):
+        counting.describe(Model(type="gpt2", config={"n_embd": 32, "n_layer": 1} | config), 97)
+
+
 def test_a_mistake_comes_through_and_is_not_cached(cache: Path) -> None:
     with pytest.raises(ConfigError, match=r"^model\.type=lama .* did you mean llama[^\n]*$"):
         describe(Model(type="lama"), 97, User(path="."))
@@ -109,6 +139,39 @@ def test_a_model_of_a_user_module_is_described(tmp_path: Path) -> None:
     )
     found = describe(Model(type="own"), 97, User(modules=["own_model"], path=str(tmp_path)))
     assert found.parameters == counted("llama", **LLAMA).parameters
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("LlamaConfig(hiden=3).nothing", "'LlamaConfig' object has no attribute 'nothing'"),
+        ("Bare(BareConfig())", "'BareConfig' object has no attribute 'num_hidden_layers'"),
+        ("torch.nn.Linear(3, 3)", "made a Linear: return a PreTrainedModel"),
+        ("LlamaForCausalLM(LlamaConfig(num_hidden_layers=0))", "num_hidden_layers=0 must be"),
+    ],
+)
+def test_a_wrong_model_of_the_users_is_told_by_two_tracebacks(
+    body: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong_model.py").write_text(
+        "import torch\n"
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "from transformers import PretrainedConfig, PreTrainedModel\n"
+        "from ringshard.registry import register\n"
+        "class BareConfig(PretrainedConfig):\n    model_type = 'bare'\n"
+        "class Bare(PreTrainedModel):\n"
+        "    config_class = BareConfig\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__(config)\n"
+        "        self.head = torch.nn.Linear(3, 3)\n"
+        "    def get_output_embeddings(self):\n        return self.head\n"
+        "@register('model', 'wrong')\n"
+        f"def wrong(config, vocab_size):\n    return {body}\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        describe(Model(type="wrong"), 97, User(modules=["wrong_model"], path=str(tmp_path)))
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert "nothing" not in said or "(wrong_model.py:16, wrong)" in str(error.value)
 
 
 def test_reading_a_description_imports_no_torch() -> None:

@@ -151,7 +151,7 @@ BUGS = [
     ),
     Bug(
         "evaluation counts the padding rows",
-        f"{TRAIN}/evaluate.py",
+        f"{TRAIN}/evaluation/loss.py",
         "& real[:, None]",
         "",
         "tests/train/test_resume.py::test_evaluation_depends_on_the_number_of_ranks[1]",

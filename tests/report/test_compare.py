@@ -31,7 +31,7 @@ def make(tmp_path: Path) -> Make:
         job.optimizer.lr, job.output.root = lr, str(tmp_path / name)
         job.model.config = {"hidden_size": 64}
         (folder / "job.yaml").write_text(yaml.safe_dump(plain(job)))
-        (folder / "overrides.txt").touch()
+        (folder / "overrides.json").write_text("[]")
         (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
         train(path, lr)
         if marker:
@@ -68,6 +68,23 @@ def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Pat
         ["tiny-b", "killed", "20", "0.2", "1", "1.02", "12,346"],
         ["tiny-c", "interrupted", "20", "0.2", "1", "1.02", "12,346"],
     ]
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_many_differing_keys_break_the_table(count: int, make: Make, tmp_path: Path) -> None:
+    """40 of them: the first ones are rows, the others are named, and no line is endless."""
+    for place in range(count):
+        folder = make(f"tiny-{place}", created=place, lr=0.1) / "attempts" / "1"
+        job = yaml.safe_load((folder / "job.yaml").read_text())
+        job["model"]["config"] = {f"field_{key:02}": 1000 * place + key for key in range(40)}
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    lines = ringshard("compare", tmp_path / "outputs").stdout.splitlines()
+    rows = [line.split() for line in lines if line.startswith(" model.config.field_")]
+    values = [f"{1000 * place}" + "," * (count == 8 and place < 7) for place in range(count)]
+    assert rows[0] == ["model.config.field_00", *values] and len(rows) == 24
+    (rest,) = (line for line in lines if "more keys differ" in line)
+    assert rest.startswith("16 more keys differ: model.config.field_24, ")
+    assert max(len(line) for line in lines if line != rest) < 120
 
 
 def test_run_folders_and_their_root_name_a_run_once(make: Make, tmp_path: Path) -> None:

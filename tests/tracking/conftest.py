@@ -32,12 +32,12 @@ class RunFolder:
         }
         (path / "run.json").write_text(json.dumps(about))
 
-    def attempt(self, number: int, overrides: str = "optimizer.lr=0.001\n") -> Path:
+    def attempt(self, number: int, *overrides: str) -> Path:
         self._claim.acquire()
         folder = self.path / "attempts" / str(number)
         folder.mkdir(parents=True)
         (folder / "job.yaml").write_text(yaml.safe_dump(plain(self.job)))
-        (folder / "overrides.txt").write_text(overrides)
+        (folder / "overrides.json").write_text(json.dumps(overrides or ["optimizer.lr=0.001"]))
         return folder
 
     def train(self, attempt: int, steps: range) -> None:

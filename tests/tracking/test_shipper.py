@@ -48,7 +48,7 @@ def expected(steps: int) -> list[tuple[int, float]]:
 
 
 def test_points_parameters_files_and_status_arrive(run: Any) -> None:
-    run.attempt(1, "optimizer.lr=0.002\n+train.hooks.x={}\ntracking.uri=http://me:secret@host\n")
+    run.attempt(1, "optimizer.lr=0.002", "+train.hooks.x={}", "tracking.uri=http://me:secret@host")
     run.train(1, range(700))
     assert ship(run) == remote(run).info.status == "RUNNING"
     run.end(1, "done")
@@ -61,7 +61,7 @@ def test_points_parameters_files_and_status_arrive(run: Any) -> None:
     assert not any("secret" in value for value in found.data.params.values())
     client = store.connect(run.job.tracking.uri)
     files = client.list_artifacts(found.info.run_id, "attempts/1")
-    assert [file.path for file in files] == ["attempts/1/job.yaml", "attempts/1/overrides.txt"]
+    assert [file.path for file in files] == ["attempts/1/job.yaml", "attempts/1/overrides.json"]
 
 
 def test_a_run_without_a_point_still_has_its_true_status(run: Any) -> None:

@@ -3,6 +3,7 @@ within C1."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from runs import curve, run_attempt, small_job
 
 from ringshard.config.schema.data import Packing
 from ringshard.config.schema.parallelism import Attention
+from ringshard.registry import register
+from ringshard.tracking.spool import read_spool, spools
 
 STEPS = 12  # 96 rows: more than two epochs of the small text
 
@@ -118,3 +121,21 @@ def test_evaluation_depends_on_the_number_of_ranks(
     expected, got = curve(whole[0], "val/loss"), curve(tmp_path / "run", "val/loss")
     assert list(got) == list(expected) == [5, 10, 12]
     np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+
+
+@register("hook", "fails_after_loss_of_a_line")
+class FailsAfterLossOfALine:
+    """After the first step the disk refuses a line, and the rank fails before the next one."""
+
+    def after_step(self, trainer: Any, last: bool) -> None:
+        trainer.spool.log(1, {"train/odd": None})
+        raise RuntimeError("the lamp went out")
+
+
+def test_lines_lost_before_a_rank_fails_are_not_counted(tmp_path: Path) -> None:
+    job = small_job(tmp_path, hooks={"fails_after_loss_of_a_line": {}})
+    with pytest.raises(RuntimeError, match="the lamp went out"):
+        run_attempt(job, tmp_path / "run", 1)
+    (spool,) = spools(tmp_path / "run")
+    *_, (record, _) = read_spool(spool.path)
+    assert record is not None and record.dropped == 1

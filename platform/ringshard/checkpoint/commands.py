@@ -32,10 +32,10 @@ def list_(run: Folder) -> None:
     """Show step, age, size and pins of each checkpoint."""
     table = Table("step", "saved", "MB", "processes", "pinned for", box=None)
     pins = directory.pins(_root(run))
-    for path in _committed(run):
+    for step, path in _committed(run).items():
         saved = datetime.datetime.fromtimestamp(path.stat().st_mtime)
         reasons = ", ".join(sorted(reason for reason, name in pins.items() if name == path.name))
-        table.add_row(str(_step(path)), f"{saved:%Y-%m-%d %H:%M}", *_size_and_world(path), reasons)
+        table.add_row(str(step), f"{saved:%Y-%m-%d %H:%M}", *_size_and_world(path), reasons)
     Console().print(table)
 
 
@@ -43,7 +43,7 @@ def list_(run: Folder) -> None:
 def verify(run: Folder, step: Step = None) -> None:
     """Compare every byte with its digest; exit code 1 where one differs."""
     damaged = False
-    for path in _committed(run) if step is None else [_chosen(run, step)]:
+    for path in _committed(run).values() if step is None else [_chosen(run, step)]:
         try:
             manifest = Manifest.read(path)
             manifest.check_sizes(path)
@@ -92,7 +92,7 @@ def _root(run: Path) -> Path:
     return run / "checkpoints"
 
 
-def _committed(run: Path) -> list[Path]:
+def _committed(run: Path) -> dict[int, Path]:
     found = directory.committed(_root(run))
     if not found:
         raise ConfigError(f"{run} has no complete checkpoint: wait for the first one")
@@ -100,14 +100,10 @@ def _committed(run: Path) -> list[Path]:
 
 
 def _chosen(run: Path, step: int | None) -> Path:
-    known = {_step(path): path for path in _committed(run)}
+    known = _committed(run)
     if step is not None and step not in known:
         raise ConfigError(f"--step {step} is not there: take one of {', '.join(map(str, known))}")
     return known[max(known) if step is None else step]
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
 
 
 def _size_and_world(path: Path) -> tuple[str, str]:

@@ -20,14 +20,18 @@ from ringshard.files import sync, write_whole
 
 METADATA = ".metadata"
 """Of torch.distributed.checkpoint."""
+TRAIN_STATE = "train_state.json"
+"""The position of the run."""
 PINS = "pins"
 """Folder of files, one for each reason, that hold the name of a checkpoint to be kept."""
 
 
-def committed(root: Path) -> list[Path]:
-    """The complete checkpoints in `root`, oldest first; none where there is no such folder."""
-    folders = root.iterdir() if root.is_dir() else ()
-    return sorted(f for f in folders if re.fullmatch(r"step-\d{8}", f.name) and is_complete(f))
+def committed(root: Path) -> dict[int, Path]:
+    """The complete checkpoints in `root` by their step, oldest first; none where there is no such
+    folder."""
+    folders = sorted(root.iterdir()) if root.is_dir() else []
+    steps = [(re.fullmatch(r"step-(\d{8})", folder.name), folder) for folder in folders]
+    return {int(step[1]): folder for step, folder in steps if step and is_complete(folder)}
 
 
 def is_complete(checkpoint: Path) -> bool:
@@ -66,8 +70,7 @@ def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
     """Removes what exceeds the newest `keep` (0: all stay), and what killed saves and removals have
     left; every `keep_every`-th step, pinned ones and those being read stay."""
     pinned = set(pins(root).values())
-    for checkpoint in committed(root)[:-keep] if keep else ():
-        step = int(checkpoint.name.removeprefix("step-"))
+    for step, checkpoint in list(committed(root).items())[:-keep] if keep else ():
         stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
         if checkpoint != newest and not stays and not _is_read(checkpoint):
             _take_off(checkpoint, ".trash")

@@ -29,7 +29,7 @@ PATIENCE_S = 60.0
 
 def latest(root: Path, group: dist.ProcessGroup | None = None) -> Path | None:
     """The newest complete checkpoint in `root`, the same one on all ranks of `group`, or None."""
-    return on_first_rank(lambda: next(reversed(committed(root)), None), group)
+    return on_first_rank(lambda: next(reversed(committed(root).values()), None), group)
 
 
 def restore(

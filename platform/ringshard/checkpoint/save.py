@@ -15,10 +15,10 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ringshard.checkpoint import directory, random_state
-from ringshard.checkpoint.directory import METADATA
+from ringshard.checkpoint.directory import METADATA, TRAIN_STATE
 from ringshard.checkpoint.group import everyones, on_first_rank
 from ringshard.checkpoint.manifest import Entry, Manifest, digest_of_file
-from ringshard.checkpoint.state import TRAIN_STATE, TrainState, tensors
+from ringshard.checkpoint.state import TrainState, tensors
 from ringshard.checkpoint.writer import Writer
 
 

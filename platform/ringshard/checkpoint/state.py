@@ -7,11 +7,11 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ringshard.checkpoint.directory import TRAIN_STATE
 from ringshard.errors import ConfigError
 from ringshard.model.names import canonical, stored_tensors
 from ringshard.parallel.parallelize import reshard
 
-TRAIN_STATE = "train_state.json"
 MODEL = "model."
 OPTIMIZER = "optimizer."
 
@@ -35,7 +35,10 @@ class TrainState:
     def read(cls, checkpoint: Path) -> "TrainState":
         """What `write` stored in the folder `checkpoint`; raises ConfigError where it is broken."""
         try:
-            return cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+            state = cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
+            if not all(type(value) is int and 0 <= value < 2**63 for value in vars(state).values()):
+                raise ValueError(f"{state} is no position")
+            return state
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"checkpoint {checkpoint} has no {TRAIN_STATE} that can be read ({error}): "

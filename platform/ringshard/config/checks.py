@@ -18,11 +18,12 @@ from ringshard.config.leaves import leaves
 from ringshard.config.length import Length
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
 from ringshard.config.schema.precision import Dtype
-from ringshard.config.schema.schedule import SCHEDULES, Wsd
+from ringshard.config.schema.schedule import SCHEDULES, Schedule, Wsd
 from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import BatchUnit
+from ringshard.config.secrets import refuse_secrets
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 from ringshard.tracking.store import check as check_address
@@ -55,7 +56,16 @@ AT_LEAST = {
     "debug.rank": 0,
     "debug.port": 1,
 }
-AT_MOST: dict[str, float] = {"train.seed": 2**63 - 1, "debug.port": 65535}
+AT_MOST = {
+    "hardware.nodes": 2**16,
+    "hardware.processes_per_node": 2**10,
+    "hardware.threads_per_process": 2**12,
+    "train.seed": 2**63 - 1,
+    "train.tokens": 2**63 - 1,
+    "debug.port": 65535,
+}
+LARGEST = 2**31 - 1
+"""Of any other whole number."""
 SHARES = ("schedule.floor", "schedule.decay_share")
 BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
 """Decays of moments; with 1 a moment would stay 0."""
@@ -63,6 +73,7 @@ BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
 
 def check(job: Job) -> None:
     """Raises ConfigError for the first thing that does not fit; paths are absolute by now."""
+    refuse_secrets(job)
     _ranges(job)
     _names(job)
     _length(job)
@@ -81,13 +92,12 @@ def check(job: Job) -> None:
 
 def _ranges(job: Job) -> None:
     values = leaves(job)
-    for key, least in AT_LEAST.items():
-        value = values.get(key)
-        if value is None:
+    for key, value in values.items():
+        if not isinstance(value, int | float):
             continue
-        if not value >= least:  # a nan is refused as well
-            raise ConfigError(f"{key}={value} must be at least {least}")
-        most = AT_MOST.get(key, float_info.max)
+        most = AT_MOST.get(key, LARGEST) if isinstance(value, int) else float_info.max
+        if key in AT_LEAST and not value >= AT_LEAST[key]:  # a nan is refused as well
+            raise ConfigError(f"{key}={value} must be at least {AT_LEAST[key]}")
         if value > most:
             raise ConfigError(f"{key}={value} must be at most {most}")
     for key in SHARES:
@@ -110,6 +120,8 @@ def _speeds(key: str, given: dict[str, float], known: list[str]) -> None:
 
 def _names(job: Job) -> None:
     """A registered name is only known to the user's modules, which are not imported here."""
+    if not re.search(r"[A-Za-z0-9]", job.output.name):
+        raise ConfigError(f"output.name={job.output.name} names a folder: use letters and digits")
     sweep = job.sweep.name
     if sweep is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", sweep):
         raise ConfigError(
@@ -126,6 +138,21 @@ def _names(job: Job) -> None:
             raise ConfigError(
                 f"{key}={name} is not known: use {' or '.join(near)}"
                 + (", or name the module that registers it in user.modules" if not own else "")
+            )
+    _fields(job)
+
+
+def _fields(job: Job) -> None:
+    """A name given beside an option of another name would leave that one's fields."""
+    for group, value, kinds, general in (
+        ("optimizer", job.optimizer, OPTIMIZERS, Optimizer),
+        ("schedule", job.schedule, SCHEDULES, Schedule),
+    ):
+        if type(value) is not kinds.get(value.name, general):
+            option = value.name if value.name in kinds else f"custom {group}.name={value.name}"
+            raise ConfigError(
+                f"{group}.name={value.name} does not go with the fields of another {group}: use"
+                f" {group}={option}"
             )
 
 

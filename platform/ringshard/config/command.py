@@ -21,6 +21,8 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
     Raises ConfigError.
     """
     resume = [word.partition("=")[2] for word in argv if word.startswith("resume=")]
+    if len(resume) > 1:
+        raise ConfigError(f"resume={' resume='.join(resume)}: one command goes on with one run")
     dry_run = "--dry-run" in argv
     argv = [word for word in argv if not word.startswith("resume=") and word != "--dry-run"]
     parser = _parser()
@@ -33,7 +35,7 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
         refuse_commas(arguments.overrides)
     name = arguments.config_name or config_name
     command = Command(name, options, arguments.overrides, prints, dry_run)
-    return command, _run_dir(resume[-1]) if resume else None
+    return command, _run_dir(resume[0]) if resume else None
 
 
 def _parser() -> argparse.ArgumentParser:

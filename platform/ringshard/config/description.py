@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
@@ -29,11 +30,14 @@ def describe(model: Model, vocab_size: int, user: User) -> Description:
     if user.modules:
         return _description(_computed(question, key))
     cached = _cache() / f"{key}.json"
-    found = read_json(cached)
+    found = None
+    with suppress(OSError, ValueError):  # not readable, or damaged: as if it were not there
+        found = read_json(cached)
     if found is None:
         found = _computed(question, key)
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        write_json(cached, found)
+        with suppress(OSError):  # it only saves time
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            write_json(cached, found)
     return _description(found)
 
 

@@ -2,7 +2,7 @@
 
 import sysconfig
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ringshard.config.schema.data import Corpus, CorpusKind, DocumentUnit
 from ringshard.data import chat, documents, files, records
 from ringshard.data.documents import Piece
 from ringshard.errors import ConfigError
-from ringshard.registry import lookup
+from ringshard.registry import blamed, lookup
 
 _NOT_SOURCES = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 
@@ -101,13 +101,19 @@ def _refuse_idle_options(corpus: Corpus, forms: set[bool], key: str) -> None:
 def _custom(corpus: Corpus, key: str) -> Callable[[], Iterator[tuple[str, records.Record]]]:
     """The registered function's documents: records, or plain strings."""
     function = lookup("corpus", str(corpus.name))
+    field = corpus.text_field or "text"
 
     def read() -> Iterator[tuple[str, records.Record]]:
-        field = corpus.text_field or "text"
-        items: Iterable[str | records.Record] = function(**corpus.args)
-        for number, item in enumerate(items):
-            record = {field: item} if isinstance(item, str) else item
-            yield f"document {number} of {corpus.name}", record
+        with blamed(f"{key}.name={corpus.name}"):
+            for number, item in enumerate(function(**corpus.args)):
+                record = {field: item} if isinstance(item, str) else item
+                where = f"document {number} of {corpus.name}"
+                if not isinstance(record, Mapping) or not all(isinstance(k, str) for k in record):
+                    raise ConfigError(
+                        f"{where} is {type(item).__name__}: yield a str, or a dict with names of"
+                        " fields"
+                    )
+                yield where, record
 
     return read
 

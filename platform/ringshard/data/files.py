@@ -5,6 +5,7 @@ import gzip
 import io
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,7 +74,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         with path.open("rb") as raw:
             yield _decompressed(raw, path.suffix)
-    except (gzip.BadGzipFile, EOFError, zstandard.ZstdError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError, zstandard.ZstdError) as error:
         raise ConfigError(
             f"{path} is no intact {path.suffix} file ({error}): compress it again"
         ) from error
@@ -83,9 +84,41 @@ def _decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(raw))
     if suffix == ".zst":
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return io.BufferedReader(reader, _CHUNK)
+        return io.BufferedReader(_Stream(_frames(raw)), _CHUNK)
     return raw
+
+
+def _frames(raw: IO[bytes]) -> Iterator[bytes]:
+    """The content of zstd frames; the library's own reader takes one cut short for whole."""
+    frame = None
+    while block := raw.read(_CHUNK):
+        while block:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(block)
+            block = frame.unused_data
+            frame = None if frame.eof else frame
+    if frame:
+        raise EOFError("it is cut short")
+
+
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._rest = blocks, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = block
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
 
 
 @contextmanager

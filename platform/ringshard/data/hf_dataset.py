@@ -25,12 +25,14 @@ def opened(corpus: Corpus, key: str) -> tuple[Read, Callable[[], Any]]:
         builder = datasets.load_dataset_builder(corpus.path, corpus.name)
         stream = datasets.load_dataset(corpus.path, corpus.name, split=subset, streaming=True)
     except Exception as error:  # whatever datasets and its network libraries raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{key}.path={corpus.path} could not be opened: {reason}") from error
+        raise _unreadable(error, corpus, key) from error
 
     def read() -> Iterator[tuple[str, Record]]:
-        for number, example in enumerate(stream):
-            yield f"example {number} of {corpus.path}", example
+        try:
+            for number, example in enumerate(stream):
+                yield f"example {number} of {corpus.path}", example
+        except Exception as error:
+            raise _unreadable(error, corpus, key) from error
 
     def fingerprint() -> Any:
         if Path(str(corpus.path)).is_dir():
@@ -38,3 +40,8 @@ def opened(corpus: Corpus, key: str) -> tuple[Read, Callable[[], Any]]:
         return [builder.hash, builder.config_id, subset]  # the hub's commit is the hash
 
     return read, fingerprint
+
+
+def _unreadable(error: Exception, corpus: Corpus, key: str) -> ConfigError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ConfigError(f"{key}.path={corpus.path} could not be read: {reason}")

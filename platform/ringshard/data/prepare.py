@@ -23,7 +23,7 @@ from ringshard.data.documents import filled
 from ringshard.data.rows import Mixture, TokenizedCorpus, hashed
 from ringshard.data.store import Store
 from ringshard.data.tokenizer import Tokenizer, load
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, of_path
 from ringshard.registry import import_user_modules
 
 _FORMAT = 2  # raised when what lies on disk comes to mean something else
@@ -145,8 +145,8 @@ def main() -> int:
     try:
         import_user_modules(job.user)
         print(json.dumps(asdict(prepare(job.data))))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
+    except (ConfigError, OSError) as error:
+        print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -26,7 +26,8 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
             where = f"{path}:{number}"
             try:
                 record = json.loads(line) if line.strip() else None
-            except ValueError as error:  # bad JSON, or bytes that are no UTF-8
+            # Bad JSON, bytes that are no UTF-8, or brackets in brackets in brackets.
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{where} is no JSON ({error}): mend or drop the line") from error
             if isinstance(record, dict):
                 yield where, record
@@ -38,18 +39,18 @@ def _parquet(path: Path, corpus: Corpus, key: str) -> Iterator[tuple[str, Record
     import pyarrow as arrow
     from pyarrow import parquet
 
+    row = 0
     with files.seekable(path) as file:
         try:
             table = parquet.ParquetFile(file)
-        except arrow.ArrowInvalid as error:
+            columns = [_known(option, name, table.schema_arrow.names, str(path), key)
+                       for option, name in fields(corpus).items()]  # fmt: skip
+            for batch in table.iter_batches(batch_size=256, columns=columns):
+                for record in batch.to_pylist():
+                    yield f"{path}, row {row}", record
+                    row += 1
+        except (arrow.ArrowException, OSError) as error:
             raise ConfigError(f"{path} is no parquet file ({error}): write it again") from error
-        columns = [_known(option, name, table.schema_arrow.names, str(path), key)
-                   for option, name in fields(corpus).items()]  # fmt: skip
-        row = 0
-        for batch in table.iter_batches(batch_size=256, columns=columns):
-            for record in batch.to_pylist():
-                yield f"{path}, row {row}", record
-                row += 1
 
 
 def fields(corpus: Corpus) -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ringshard.config.schema.reader import plain
 from ringshard.files import whole_folder, write_json, write_whole
 from ringshard.launch.code import record_code
 from ringshard.launch.identity import Run
+from ringshard.launch.rundir import Record
 
 
 def freeze(run: Run, command: Command) -> int:
@@ -36,27 +38,20 @@ def write_attempt(
         for name, config in configs.items():
             text = yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
             write_whole(new / f"{name}.yaml", text)
-        write_whole(new / "overrides.txt", "".join(f"{line}\n" for line in overrides))
+        write_json(new / "overrides.json", overrides)
         record_code(new, user)
         started = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
         write_json(new / "started.json", started)
 
 
 def _write_run(run: Run, command: Command) -> None:
-    write_json(
-        run.dir.record,
-        {
-            "name": run.job.output.name,
-            "signature": run.signature,
-            "sweep": run.sweep,
-            "created": time.time(),
-            "config_name": command.config_name,
-            "options": command.options,
-            "overrides": run.overrides,
-        },
+    record = Record(
+        name=run.job.output.name,
+        signature=run.signature,
+        sweep=run.sweep,
+        created=time.time(),
+        config_name=command.config_name,
+        options=command.options,
+        overrides=run.overrides,
     )
-
-
-def read_overrides(folder: Path) -> list[str]:
-    """The overrides of an attempt."""
-    return (folder / "overrides.txt").read_text(encoding="utf-8").splitlines()
+    write_json(run.dir.record, asdict(record))

@@ -1,27 +1,17 @@
 """No process of a run outlives it."""
 
 import ctypes
-import os
-import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
     """Makes grandchildren whose parent dies ours, so that they can be found (prctl(2))."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def die_with(parent: int) -> None:
-    """To be called in a child before exec: it is killed when its parent is, even by kill -9."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # killed before the line above
-        os._exit(1)
 
 
 def kill_descendants(spared: Iterable[int]) -> None:

@@ -34,9 +34,7 @@ def prepare_all(jobs: list[Job], trains: bool = True) -> None:
     model that can't be built, does not fit the data or, as it is used, the attention; trains:
     whether it is trained, not only evaluated.
     """
-    for job in jobs:
-        check_names(job)
-    vocabularies = [_check_model(job, trains) for job in jobs]
+    vocabularies = check_models(jobs, trains)
     known: dict[str, dict[str, Any]] = {}
     for job, vocabulary in zip(jobs, vocabularies, strict=True):
         key = json.dumps(leaves(job.data), sort_keys=True)
@@ -48,6 +46,16 @@ def prepare_all(jobs: list[Job], trains: bool = True) -> None:
                 f"model.config.vocab_size={vocabulary} is less than the {needed} token ids of the"
                 f" data: set it to {needed} or more, or choose another tokenizer"
             )
+
+
+def check_models(jobs: list[Job], trains: bool = True) -> list[int | None]:
+    """The vocabulary that each model insists on, None where it follows the data.
+
+    Raises ConfigError for what can't be built, as `prepare_all` does; nothing is prepared.
+    """
+    for job in jobs:
+        check_names(job)
+    return [_check_model(job, trains) for job in jobs]
 
 
 def _check_model(job: Job, trains: bool) -> int | None:

@@ -16,12 +16,9 @@ from ringshard.config.leaves import leaves, named, put, under
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
-from ringshard.files import read_json
-from ringshard.launch import show
-from ringshard.launch.freeze import read_overrides
 from ringshard.launch.identity import Run
-from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.start import run_all
+from ringshard.launch.rundir import Outcome, Record, RunDir
+from ringshard.launch.start import dry_run, run_all
 
 # What may differ from the frozen job without changing the curve up to now.
 MAY_CHANGE = (
@@ -39,22 +36,22 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
         raise ConfigError(f"resume={path}: the run has no attempt to go on from, start a new run")
     if run_dir.is_running():
         raise ConfigError(f"resume={path}: the run is running, wait for its end or stop it first")
-    record = read_json(path / "run.json") or {}
-    before = read_overrides(run_dir.attempt(attempt))
+    record = run_dir.about()
+    before = run_dir.overrides(attempt)
     job = _changed(run_dir.job(attempt), record, before, command)
     check(job)
     _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
-    run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
+    run = Run(job, overrides, record.signature, record.sweep, run_dir, again=True)
     if command.dry_run or job.launcher.dry_run:
-        show.dry_run([run])
+        dry_run([run])
         return 0
     return run_all(command, [run], module)
 
 
-def _changed(frozen: Job, record: dict[str, Any], before: list[str], command: Command) -> Job:
+def _changed(frozen: Job, record: Record, before: list[str], command: Command) -> Job:
     """The frozen job with what the command line asks for; raises ConfigError by name."""
-    config_name, options = record["config_name"], [*record["options"], *command.options]
+    config_name, options = record.config_name, [*record.options, *command.options]
     # The default root lies in the folder of the command, which may be another one by now.
     before = _merged(before, [quoted("output.root", frozen.output.root)])
     old = _job(Command(config_name, options, before))
@@ -96,8 +93,14 @@ def _asked(frozen: Job, old: Job, new: Job, before: list[str], added: list[str])
 
 
 def _merged(before: list[str], added: list[str]) -> list[str]:
-    """The old overrides with the values of the new; a key that came with a plus keeps it."""
-    merged = {override.lstrip("+").partition("=")[0]: override for override in before}
+    """The old overrides with the values of the new; a key that came with a plus keeps it.
+
+    Another option of a group brings its own values: what was said of the old one goes.
+    """
+    anew = [override for override in added if override not in before]
+    chosen = tuple(f"{named(override)}." for override in anew if "." not in named(override))
+    kept = [override for override in before if not named(override).startswith(chosen)]
+    merged = {override.lstrip("+").partition("=")[0]: override for override in kept}
     for override in added:
         key = override.lstrip("+").partition("=")[0]
         plus = "+" if merged.get(key, "").startswith("+") else ""
@@ -113,9 +116,17 @@ def _job(command: Command) -> Job:
 
 
 def _refuse_shorter(run_dir: RunDir, attempt: int, job: Job) -> None:
-    """A run may become longer, never shorter; one that is done must become longer."""
+    """A run may become longer, never shorter; one that is done must become longer.
+
+    Its unit stays: steps of masked tokens make another length, and another schedule.
+    """
     unit = "tokens" if job.train.tokens is not None else "steps"
-    length, before = getattr(job.train, unit), getattr(run_dir.job(attempt).train, unit) or 0
+    length, before = getattr(job.train, unit), getattr(run_dir.job(attempt).train, unit)
+    if before is None:
+        other = "steps" if unit == "tokens" else "tokens"
+        raise ConfigError(
+            f"train.{unit}={length}: this run is measured in {other}, give train.{other}=…"
+        )
     if length < before or (length == before and run_dir.outcome() is Outcome.done):
         raise ConfigError(
             f"train.{unit}={length}: the run has {before} {unit} already, give more to go on"

@@ -1,19 +1,25 @@
 """The folder of a run: attempts, state, and who is at work in it. It is the truth about the run."""
 
-from collections.abc import Iterator
+import fcntl
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from filelock import FileLock, Timeout
+from yaml import YAMLError
 
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.reader import read_job
+from ringshard.config.schema.reader import build, read_job
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json, write_whole
+
+T = TypeVar("T")
+_PATIENCE_S = 0.5
 
 
 class Outcome(Enum):
@@ -22,6 +28,23 @@ class Outcome(Enum):
     done = "DONE"
     killed = "KILLED"
     failed = "FAILED"
+
+
+@dataclass(frozen=True)
+class Record:
+    """run.json: how a run came to be."""
+
+    name: str
+    signature: str
+    sweep: str | None
+    created: float
+    """When it was started first [s since 1970]."""
+    config_name: str
+    """The primary config."""
+    options: list[str]
+    """Hydra's options."""
+    overrides: list[str]
+    """Those of the first attempt."""
 
 
 class RunningError(ConfigError):
@@ -55,13 +78,15 @@ class RunDir:
 
     def job(self, attempt: int) -> Job:
         """The frozen job of an attempt; raises ConfigError where this version can't read it."""
-        file = self.attempt(attempt) / "job.yaml"
-        try:
-            return read_job(file)
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{file} is not a job of this version ({error}): start a new run"
-            ) from error
+        return _read(self.attempt(attempt) / "job.yaml", read_job)
+
+    def overrides(self, attempt: int) -> list[str]:
+        """What the command line of an attempt named; raises ConfigError as `job` does."""
+        return _read(self.attempt(attempt) / "overrides.json", _strings)
+
+    def about(self) -> Record:
+        """What run.json tells; raises ConfigError as `job` does."""
+        return _read(self.record, _record)
 
     def frozen_data(self) -> Data | None:
         """The data that the newest attempt was frozen with; None: there was no attempt."""
@@ -71,6 +96,11 @@ class RunDir:
     def result(self, attempt: int) -> dict[str, Any]:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""
         return read_json(self.attempt(attempt) / "result.json") or {}
+
+    def told(self, outcome: str) -> str:
+        """An outcome in words: a run whose last updates were all skipped has diverged."""
+        diverged = self.result(self.last_attempt()).get("skipped_at_end")
+        return f"{outcome}, diverged" if diverged else outcome
 
     def finish(self, attempt: int, outcome: Outcome, details: dict[str, Any]) -> None:
         """Writes exit.json, then the marker."""
@@ -91,17 +121,39 @@ class RunDir:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.path / "lock", timeout=0):
+            # Not at once: `is_running` holds the lock for a moment.
+            with FileLock(self.path / "lock", timeout=_PATIENCE_S, poll_interval=0.02):
                 yield
         except Timeout:
             raise RunningError(f"{self.path} is running: wait for its end, or stop it") from None
 
     def is_running(self) -> bool:
         """Whether a live process holds the run."""
-        if not (self.path / "lock").exists():
-            return False
         try:
-            with FileLock(self.path / "lock", timeout=0):
-                return False
-        except Timeout:
+            with (self.path / "lock").open("rb") as file:
+                # Shared: any number may ask at once.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
             return True
+        return False
+
+
+def _read(file: Path, read: Callable[[Path], T]) -> T:
+    try:
+        if (found := read(file)) is None:
+            raise TypeError("it is empty")
+        return found
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, YAMLError) as error:
+        raise ConfigError(
+            f"{file} is not of this version, or damaged ({error}): start a new run"
+        ) from error
+
+
+def _record(file: Path) -> Record:
+    return cast(Record, build(Record, json.loads(file.read_text("utf-8"))))
+
+
+def _strings(file: Path) -> list[str]:
+    return [str(text) for text in json.loads(file.read_text("utf-8"))]

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ringshard.checkpoint.directory import committed
 from ringshard.config.leaves import leaves
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
@@ -43,11 +44,14 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     """Where the run lies, what came out, and what can be done next."""
     result, job = run.result(attempt), run.job(attempt)
     here = short(run.path)
-    lines = [("run", f"{here}  ({outcome})")]
+    lines = [("run", f"{here}  ({run.told(outcome)})")]
+    if skipped := result.get("skipped_at_end"):
+        reason = f"the last {skipped} updates were skipped, their gradient was not finite"
+        lines.append(("diverged", f"{reason}: lower optimizer.lr, or look at the data"))
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
-    if any((run.path / "checkpoints").glob("step-*")):
+    if committed(run.path / "checkpoints"):
         lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
         lines.append(("curves", _curves(job)))
@@ -99,18 +103,22 @@ def _losses(result: dict[str, Any]) -> str:
 def table(rows: list[tuple[Run, str, int]]) -> None:
     """One line per member of a sweep: what it was given, how it ended, its losses."""
     common = set.intersection(*(set(run.overrides) for run, _, _ in rows))
+    results = [run.dir.result(attempt) if attempt else {} for run, _, attempt in rows]
+    steps = list({result["step"] for result in results if "step" in result})
     shown = Table(box=None, pad_edge=False)
     shown.add_column("member", overflow="fold")
-    for name in ("outcome", "train", "validation", "run"):
+    for name in ("outcome", "train", "validation", *(["steps"] if steps[1:] else []), "run"):
         shown.add_column(name, no_wrap=True)
-    for run, outcome, attempt in rows:
-        result = run.dir.result(attempt) if attempt else {}
+    for (run, outcome, _), result in zip(rows, results, strict=True):
         losses = [result.get("train_loss"), result.get("val_loss")]
         numbers = ["" if loss is None else f"{loss:.4f}" for loss in losses]
+        numbers += [str(result.get("step", ""))] if steps[1:] else []
         own = "\n".join(override for override in run.overrides if override not in common)
-        shown.add_row(own, outcome, *numbers, run.dir.path.name)
+        shown.add_row(own, run.dir.told(outcome), *numbers, run.dir.path.name)
     print(f"\nruns in {short(rows[0][0].dir.path.parent)}")
     Console().print(shown)
+    if steps[1:]:
+        print("the members have not trained equally long: their losses say little of each other")
 
 
 def short(path: Path) -> str:

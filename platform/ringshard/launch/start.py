@@ -17,7 +17,7 @@ from ringshard.launch import show
 from ringshard.launch.agent import Ended, explain, run_attempt
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
-from ringshard.launch.prepare import prepare_all
+from ringshard.launch.prepare import check_models, prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
 from ringshard.launch.tracker import create_store
 
@@ -32,9 +32,15 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
         refuse_policy(members[0].config.launcher)
     runs = place(command, members)
     if command.dry_run or runs[0].job.launcher.dry_run:
-        show.dry_run(runs)
+        dry_run(runs)
         return 0
     return run_all(command, runs, module)
+
+
+def dry_run(runs: list[Run]) -> None:
+    """Shows what would run, once all is checked that needs no data."""
+    check_models([run.job for run in runs])
+    show.dry_run(runs)
 
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
@@ -102,6 +108,8 @@ def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
             attempt = freeze(run, command)
             ended = run_attempt(run.dir, attempt, run.job, module)
     except RunningError:
+        if run.again:  # a resume is about this run alone
+            raise
         return "running"
     if ended.outcome is Outcome.failed:
         print(f"\nrun {show.short(run.dir.path)} failed\n", file=sys.stderr)

@@ -12,7 +12,6 @@ import psutil
 from ringshard import child
 from ringshard.config.schema.job import Job
 from ringshard.launch.environment import rank_environment
-from ringshard.launch.orphans import die_with
 from ringshard.launch.stop import blocked
 
 STOP = signal.SIGUSR2
@@ -50,7 +49,7 @@ def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Pop
             stderr=noise,
             env={**rank_environment(job.hardware), "RINGSHARD_AGENT": str(os.getpid())},
             start_new_session=True,
-            preexec_fn=partial(die_with, os.getpid()),
+            preexec_fn=partial(child.die_with, os.getpid()),
         )
 
 

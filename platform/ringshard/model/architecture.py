@@ -1,6 +1,7 @@
 """From `config.schema.model.Model` to a transformers configuration."""
 
 import difflib
+import re
 from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
@@ -20,6 +21,7 @@ def architecture(model: Model, vocab_size: int) -> PretrainedConfig:
     config = _from_directory(model, directory) if directory else _from_type(model, vocab_size)
     # The head's loss is ours, and generation recomputes: no module may keep keys and values.
     config.use_cache = False
+    refuse_sizes(config)
     if config.vocab_size < vocab_size:
         raise ConfigError(
             f"model.config.vocab_size={config.vocab_size} is smaller than the data's {vocab_size} "
@@ -55,10 +57,53 @@ def _from_type(model: Model, vocab_size: int) -> PretrainedConfig:
         specials = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
         return AutoConfig.for_model(kind, **{**specials, **fields})
     except Exception as error:  # strict dataclass validation raises library-private types
+        raise misfit(model, AutoConfig.for_model(kind), error) from error
+
+
+def misfit(model: Model, config: PretrainedConfig, error: Exception) -> ConfigError:
+    """The sentence for what the library raised of a configuration; it names the field where the
+    library does."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    fields = {
+        name: value
+        for name, value in model.config.items()
+        if text == repr(value)  # a KeyError
+        or any(re.search(rf"\b{word}\b", text) for word in (name, name.replace("_", " ")))
+    }
+    given = ", ".join(f"model.config.{name}={value}" for name, value in fields.items())
+    return ConfigError(
+        f"{given or f'model.config={model.config}'} does not fit model.type={config.model_type}:"
+        f" {type(error).__name__}, {text}"
+    )
+
+
+_AT_LEAST_ONE = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "intermediate_size", "moe_intermediate_size"),
+    "max_position_embeddings",
+)
+
+
+def refuse_sizes(config: PretrainedConfig) -> None:
+    """Raises ConfigError for sizes that make no model, and probabilities that are none.
+
+    The library builds some of those, and fails in the middle of a forward pass.
+    """
+    for name in _AT_LEAST_ONE:
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value < 1:
+            raise ConfigError(
+                f"model.config.{config.attribute_map.get(name, name)}={value} must be at least 1"
+            )
+    heads, kv = (getattr(config, f"num_{kind}_heads", None) for kind in ("attention", "key_value"))
+    if isinstance(heads, int) and isinstance(kv, int) and heads % kv:
         raise ConfigError(
-            f"model.config={model.config} does not fit model.type={kind}: "
-            f"{' '.join(str(error).split())}"
-        ) from error
+            f"model.config.num_key_value_heads={kv} must divide num_attention_heads={heads}"
+        )
+    for name, value in config.to_dict().items():
+        number = isinstance(value, int | float)
+        if ("drop" in name and number) and not 0 <= value <= 1:
+            raise ConfigError(f"model.config.{name}={value} must lie between 0 and 1")
 
 
 def _refuse_unknown(default: PretrainedConfig, fields: dict[str, Any]) -> None:

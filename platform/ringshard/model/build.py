@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from ringshard import registry
 from ringshard.config.schema.model import Model
 from ringshard.errors import ConfigError
-from ringshard.model.architecture import architecture
+from ringshard.model.architecture import architecture, misfit, refuse_sizes
 from ringshard.model.head import chunked_cross_entropy
 
 
@@ -55,15 +55,26 @@ def build_on_meta(model: Model, vocab_size: int) -> PreTrainedModel:
 
 def _registered(model: Model, vocab_size: int) -> PreTrainedModel:
     builder = registry.lookup("model", str(model.type))
-    return cast(PreTrainedModel, builder(model.config, vocab_size))
+    with registry.blamed(f"model.type={model.type}"):
+        built = builder(model.config, vocab_size)
+    if not isinstance(built, PreTrainedModel):
+        raise ConfigError(
+            f"model.type={model.type} made a {type(built).__name__}: return a PreTrainedModel of"
+            " transformers"
+        )
+    refuse_sizes(built.config)
+    return built
 
 
 def _from_transformers(model: Model, vocab_size: int) -> PreTrainedModel:
     config = architecture(model, vocab_size)
     try:
-        return _from_config(model, config, "sdpa")
-    except ValueError:  # the library's way to say that a type has no such attention
-        return _from_config(model, config, "eager")
+        try:
+            return _from_config(model, config, "sdpa")
+        except ValueError:  # the library's way to say that a type has no such attention
+            return _from_config(model, config, "eager")
+    except Exception as error:  # whatever the library's models raise for values they can't take
+        raise misfit(model, config, error) from error
 
 
 def _from_config(model: Model, config: PretrainedConfig, attention: str) -> PreTrainedModel:

@@ -6,6 +6,7 @@ prints the description as JSON; a user's mistake is one sentence on stderr and e
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -32,11 +33,13 @@ def describe(model: Model, vocab_size: int) -> Description:
 
     Raises ConfigError for a model that can't be built, sharded by blocks, or initialised by name.
     """
-    built = build_on_meta(model, vocab_size)
-    parts(built)
-    if not model.pretrained:
-        record_rules(built)
-    return replace(describe_built(built), traits=probe(built))
+    own = model.type in registry.registered("model")
+    with registry.blamed(f"model.type={model.type}") if own else nullcontext():
+        built = build_on_meta(model, vocab_size)
+        parts(built)
+        if not model.pretrained:
+            record_rules(built)
+        return replace(describe_built(built), traits=probe(built))
 
 
 def describe_built(model: PreTrainedModel) -> Description:

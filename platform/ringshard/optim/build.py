@@ -25,7 +25,8 @@ def build(config: schema.Optimizer, model: nn.Module) -> Optimizer:
     if isinstance(config, schema.AdamW):
         return _adamw(config, groups)
     factory = cast(Callable[..., Optimizer], registry.lookup("optimizer", config.name))
-    return factory(groups, lr=config.lr, **config.args)
+    with registry.blamed(f"optimizer.name={config.name}"):
+        return factory(groups, lr=config.lr, **config.args)
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> Groups:

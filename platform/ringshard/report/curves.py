@@ -6,12 +6,15 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from ringshard.errors import ConfigError
 from ringshard.report.compare import labels
 from ringshard.report.runs import Run
 
 _GREY = "#767676"
+MOST_NAMES = 24
+"""Of a legend."""
 
 
 def draw(runs: list[Run], metric: str, path: Path) -> None:
@@ -26,16 +29,40 @@ def draw(runs: list[Run], metric: str, path: Path) -> None:
         _run(axes, run, metric, label if len(runs) > 1 else "", color)
     if metric.endswith("/loss"):
         _bigram(axes, {run.bigram_entropy for run in runs} - {None})
-    axes.legend(facecolor="white", edgecolor="none", framealpha=1)
+    _legend(axes)
     figure.savefig(path, format="png", dpi=150)
 
 
 def _frame(axes: Axes, metric: str) -> None:
     axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_readable))
     axes.set_ylabel("loss [nats per token]" if metric.endswith("/loss") else metric)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def _readable(value: float, _place: int) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _legend(axes: Axes) -> None:
+    """Beside the curves where there are many: it would hide them."""
+    lines, texts = axes.get_legend_handles_labels()
+    many = len(texts) > 6
+    aside = {"loc": "upper left", "bbox_to_anchor": (1, 1), "fontsize": "x-small"} if many else {}
+    if len(texts) > MOST_NAMES:
+        texts[MOST_NAMES - 1] = f"and {len(texts) - MOST_NAMES + 1} more"
+    axes.legend(
+        lines[:MOST_NAMES],
+        texts[:MOST_NAMES],
+        facecolor="white",
+        edgecolor="none",
+        framealpha=1,
+        **aside,
+    )
 
 
 def _colors(count: int) -> list[object]:

@@ -44,9 +44,10 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """done, killed, failed, running, or interrupted (nobody is at work and nobody told why)."""
+        """done, killed, failed (each perhaps diverged), running, or interrupted (nobody is at work
+        and nobody told why)."""
         if outcome := self.dir.outcome():
-            return outcome.name
+            return self.dir.told(outcome.name)
         return "running" if self.dir.is_running() else "interrupted"
 
     @cached_property

@@ -111,12 +111,12 @@ class Shipper:
         return self._remote
 
     def _describe(self, remote: RemoteRun, attempt: int) -> None:
-        files = [self._folder(attempt) / name for name in ("job.yaml", "overrides.txt")]
+        files = [self._folder(attempt) / name for name in ("job.yaml", "overrides.json")]
         if attempt in self._ledger.described or not files[0].exists():
             return
-        overrides = files[1].read_text(encoding="utf-8").splitlines()
-        job = RunDir(self._run_dir).job(attempt)
-        remote.describe(attempt, names.parameters(job, overrides), files)
+        run = RunDir(self._run_dir)
+        parameters = names.parameters(run.job(attempt), run.overrides(attempt))
+        remote.describe(attempt, parameters, files)
         self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
 
     def _history(self) -> list[SpoolFile]:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from filelock import FileLock
 
+from ringshard.config.secrets import refuse_password
 from ringshard.errors import ConfigError
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -54,6 +55,7 @@ def ensure(uri: str, experiment: str) -> None:
 
 def check(uri: str) -> None:
     """Raise ConfigError unless MLflow can keep runs at this address."""
+    refuse_password(uri)
     scheme = uri.partition("://")[0].partition("+")[0]
     if "://" not in uri or scheme == "file":
         raise ConfigError(

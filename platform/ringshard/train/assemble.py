@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch.distributed as dist
 from transformers import PretrainedConfig
@@ -151,8 +152,14 @@ def _peak(job: Job, mesh: Mesh, description: Description, training: Dataset) -> 
 
 
 def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:
-    own = [registry.lookup("hook", name)(**args) for name, args in job.train.hooks.items()]
+    own = [_own_hook(name, args) for name, args in job.train.hooks.items()]
     return [Log(job.train.log_every), evaluation, save, CollectGarbage(), *own]
+
+
+def _own_hook(name: str, args: dict[str, Any]) -> Hook:
+    make = registry.lookup("hook", name)
+    with registry.blamed(f"train.hooks.{name}"):
+        return cast(Hook, make(**args))
 
 
 def _console(job: Job, attempt: Attempt, length: Length, state: TrainState) -> Console:

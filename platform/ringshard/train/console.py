@@ -4,12 +4,9 @@ On a terminal a rich progress bar; elsewhere aligned lines without escape codes.
 to a log file. Neither a closed pipe nor a full disk stops the run.
 """
 
-import io
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -17,6 +14,8 @@ import rich.console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
+
+from ringshard.streams import Unbreakable
 
 
 class Console:
@@ -32,7 +31,7 @@ class Console:
         """`first_step` is the step resumed from, `log` a file that lines are appended to."""
         self._total, self._first, self._began = total_steps, first_step, time.monotonic()
         self._rich = _console(sys.stdout.isatty() if is_terminal is None else is_terminal)
-        self._log = _Unbreakable(log.open("a", encoding="utf-8")) if log else None
+        self._log = Unbreakable(log.open("a", encoding="utf-8")) if log else None
         self._bar = _bar(self._rich) if _redraws(self._rich) else None
         self._task: TaskID | None = None
 
@@ -116,7 +115,7 @@ def _clock(seconds: float | None) -> str:
 
 
 def _console(is_terminal: bool) -> rich.console.Console:
-    out = cast(TextIO, _Unbreakable(sys.stdout))
+    out = cast(TextIO, Unbreakable(sys.stdout))
     return rich.console.Console(file=out, force_terminal=is_terminal, highlight=False)
 
 
@@ -139,48 +138,3 @@ def _bar(console: rich.console.Console) -> Progress:
         redirect_stdout=False,
         redirect_stderr=False,
     )
-
-
-class _Unbreakable:
-    """A text stream that falls silent for good at its first error, such as a closed pipe.
-
-    No io class is its base: that would close stdout when this object is collected.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._silent = False
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-    @property
-    def encoding(self) -> str:
-        return self._stream.encoding
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def write(self, text: str) -> int:
-        self._attempt(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
-    def close(self) -> None:
-        self._attempt(self._stream.close)
-
-    def _attempt(self, action: Callable[[], object]) -> None:
-        if self._silent:
-            return
-        try:
-            action()
-        except OSError:
-            self._silent = True
-            with suppress(
-                OSError
-            ):  # what is still buffered must not fail at the interpreter's exit
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())

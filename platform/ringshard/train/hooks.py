@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from ringshard.checkpoint.saver import Saver
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
-from ringshard.train.evaluate import Evaluation, evaluate
+from ringshard.train.evaluation.loss import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from ringshard.train.trainer import Trainer

@@ -1,6 +1,7 @@
 """Metrics of each step, kept on the device and read once an interval: the only host sync of the
 loop."""
 
+import math
 import resource
 import time
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ class Recorder:
 
     intervals: list[tuple[float, float]] = field(default_factory=list)
     """Tokens and seconds of each interval so far."""
+    skipped: int = 0
+    """Updates that were left out so far, since their gradient was not finite."""
+    skipped_at_end: int = 0
+    """Those after the last update that was made."""
 
     def __post_init__(self) -> None:
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
@@ -59,7 +64,9 @@ class Recorder:
         losses, norms, corpora = self._reduce()
         self.seconds += time.perf_counter() - started  # on a GPU the steps are done only now
         for facts, loss, norm in zip(self.steps, losses, norms, strict=True):
+            self._count(norm)
             facts.update({"train/loss": loss, "train/grad_norm": norm})
+            facts["train/skipped"] = self.skipped
         tokens = sum(facts["train/targets"] for facts in self.steps)
         self.steps[-1].update(self._interval(tokens) | corpora)
         self.intervals.append((tokens, self.seconds))
@@ -67,6 +74,12 @@ class Recorder:
         self.seconds = self.data_wait_s = 0.0
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
         return flushed
+
+    def _count(self, norm: float) -> None:
+        """Whether `update` left the step out, as it decides by the same norm."""
+        skipped = not math.isfinite(norm)
+        self.skipped += skipped
+        self.skipped_at_end = self.skipped_at_end + 1 if skipped else 0
 
     def _reduce(self) -> tuple[list[float], list[float], dict[str, float]]:
         """Parts of losses summed over the ranks: one collective and one copy to the host."""

@@ -43,11 +43,13 @@ def train_on(
             trainer.note(f"{note}\n")
         for reason in _topology_matters(job, assembly.description):
             trainer.note(f"{reason}: on another topology the curve would be another one\n")
-    finished = trainer.run()
-    if not finished:
-        assembly.save.save(trainer)
-    assembly.save.finish(trainer)
-    trainer.close()
+    try:
+        finished = trainer.run()
+        if not finished:
+            assembly.save.save(trainer)
+        assembly.save.finish(trainer)
+    finally:  # what the disk refused is told at the end of the spool, whatever the end is
+        trainer.close()
     if mesh.is_first:
         attempt.record_result(_result(assembly, finished, time.time() - started))
     return assembly
@@ -92,6 +94,8 @@ def _result(assembly: Assembly, finished: bool, seconds: float) -> dict[str, Any
         "step": trainer.state.step,
         "tokens": trainer.state.tokens_seen,
         "train_loss": trainer.last_loss,
+        "skipped": trainer.recorder.skipped,
+        "skipped_at_end": trainer.recorder.skipped_at_end,
         "val_loss": evaluation.loss if evaluation else None,
         "bigram_entropy": assembly.validation.bigram_entropy,
         "tokens_per_s": rates["perf/tokens_per_s"],

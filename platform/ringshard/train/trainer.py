@@ -18,7 +18,7 @@ from ringshard.tracking.spool import Spool
 from ringshard.train.agreement import Agreed, Agreement, mask_surplus
 from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
-from ringshard.train.evaluate import Evaluation
+from ringshard.train.evaluation.loss import Evaluation
 from ringshard.train.hooks import Hook
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Recorder
@@ -110,6 +110,7 @@ class Trainer:
         """Brings the metrics of the steps since the last report, if any, to spool and console."""
         if not self.recorder.steps:
             return
+        before = self.recorder.skipped
         steps = self.recorder.flush()
         first = self.state.step - len(steps) + 1
         for step, metrics in enumerate(steps, first):
@@ -118,6 +119,10 @@ class Trainer:
         if self.console:
             total = self.length.expected_steps(self.state.step, self.state.tokens_seen)
             self.console.step(self.state.step, steps[-1], total)
+            if skipped := self.recorder.skipped - before:
+                self.console.note(
+                    f"{skipped} of these {len(steps)} updates skipped: the gradient is not finite"
+                )
 
     def log_evaluation(self, evaluation: Evaluation) -> None:
         """Brings an evaluation to the spool and the console."""

@@ -57,7 +57,8 @@ class Hardware:
     """What one device sends at, one way: {node: to a device of its node, network: to another node};
     one that is not given is taken to be no limit [GB/s]."""
     env: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the processes."""
+    """Environment variables of the processes, beside those of the shell, where secrets are
+    exported."""
     slurm: Slurm = field(default_factory=Slurm)
     """Slurm's part of the request."""
 

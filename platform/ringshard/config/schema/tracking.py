@@ -19,7 +19,8 @@ class Tracking:
     backend: Backend = Backend.mlflow
     """mlflow, jsonl or none."""
     uri: str = "sqlite:///${output.root}/mlflow.db"
-    """MLflow tracking URI; sqlite:///… for a file, http://… for a server."""
+    """MLflow tracking URI; sqlite:///… for a file, http://… for a server; a password is exported
+    as MLFLOW_TRACKING_PASSWORD."""
     experiment: str = "ringshard"
     """MLflow experiment."""
     flush_timeout_s: float = 30.0

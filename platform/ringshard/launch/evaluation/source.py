@@ -37,7 +37,7 @@ def checkpoint(of: Subject) -> Path | None:
     """The run's checkpoint that is asked for, None for a model; raises ConfigError."""
     if of.run is None:
         return None
-    known = _checkpoints(_folder("run", of.run))
+    known = committed(_folder("run", of.run) / "checkpoints")
     if not known:
         raise ConfigError(f"run={of.run} has no checkpoint: resume it, or wait for the first one")
     asked = of.checkpoint
@@ -62,8 +62,3 @@ def _folder(key: str, text: str) -> Path:
         if not any(path.glob(pattern)):
             raise ConfigError(f"{key}={text} is not the folder of a {key}: it has no {pattern}")
     return path
-
-
-def _checkpoints(run: Path) -> dict[int, Path]:
-    """The complete checkpoints by step, oldest first."""
-    return {int(path.name.removeprefix("step-")): path for path in committed(run / "checkpoints")}

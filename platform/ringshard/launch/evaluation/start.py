@@ -19,7 +19,7 @@ from ringshard.launch.evaluation import show
 from ringshard.launch.evaluation.source import checkpoint, source
 from ringshard.launch.freeze import write_attempt
 from ringshard.launch.identity import root, stamped
-from ringshard.launch.prepare import prepare_all
+from ringshard.launch.prepare import check_models, prepare_all
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.start import refuse_machine
 
@@ -40,6 +40,7 @@ def start(command: Command, members: list[Member[EvaluateJob]]) -> int:
     """jobs/evaluate.py: evaluates each member, prints the results, returns the exit code."""
     todo = [_plan(member) for member in members]
     if command.dry_run:
+        check_models([planned.job for planned in todo], trains=False)
         for number, planned in enumerate(todo, 1):
             show.begun(planned.job, planned.options, f"[{number}/{len(todo)}] ")
         print("dry run: nothing was written")

@@ -1,5 +1,6 @@
 """One evaluation, from joining the process group to the result."""
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import datasets
 from ringshard.train.attempt import Attempt
-from ringshard.train.evaluate import evaluate
+from ringshard.train.evaluation.loss import evaluate
 from ringshard.train.evaluation.sample import sample
 from ringshard.train.network import check_model, model_on
 from ringshard.train.pieces import Cutter
@@ -39,13 +40,30 @@ def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -
         load(Path(options.checkpoint), model, None, mesh.cpu_group)
     cutter = Cutter.of(job, mesh.ring)
     check_model(model, mesh, cutter)
-    found = evaluate(model, dataset, mesh, cutter, options.sequences, options.micro_batch)
+    told = Progress() if mesh.is_first else lambda done, total: None
+    found = evaluate(model, dataset, mesh, cutter, options.sequences, options.micro_batch, told)
     samples = _samples(model, cutter, dataset, options)
     if mesh.is_first:
         result = asdict(found) | {"perplexity": found.perplexity, "samples": samples}
         attempt.record_result(
             {"outcome": "finished", "bigram_entropy": dataset.bigram_entropy} | result
         )
+
+
+class Progress:
+    """A line now and then of how far a long evaluation is."""
+
+    def __init__(self, every_s: float = 10.0) -> None:
+        self.every_s = every_s
+        self.begun = self.told = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` sequences are read."""
+        now = time.monotonic()
+        if now - self.told >= self.every_s and done < total:
+            self.told = now
+            left = (now - self.begun) / done * (total - done)
+            print(f"{done:,} of {total:,} sequences, {left:.0f} s left", flush=True)
 
 
 def _samples(

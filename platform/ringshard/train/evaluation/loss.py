@@ -1,6 +1,7 @@
 """Loss on rows in a fixed order: the same number for any topology."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,8 +47,11 @@ def evaluate(
     cutter: Cutter,
     sequences: int,
     micro_batch: int,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
     """Loss on the first `sequences` rows of `dataset` (0: all of one epoch), dropout off.
+
+    advance: told after each pass how many rows are done, and of how many.
 
     Ranks take turns row by row, and all of them make the same number of forward passes, since each
     one gathers weights: those that run out of rows read one again and learn nothing of it.
@@ -63,6 +67,7 @@ def evaluate(
         piece = cutter.cut(batch_of(_read(dataset, rows, total), 0)).to(mesh.device)
         _, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
         sums.add(piece, token_losses)
+        advance(min(turns.stop * mesh.dp_size, total), total)
     model.train(training)
     return _result(sums, dataset.corpora)
 
