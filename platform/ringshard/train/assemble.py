@@ -46,7 +46,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     save = Save(attempt.run_dir / "checkpoints", job.checkpoint)
     newest = checkpoint.latest(save.root, mesh.cpu_group)
     model = model_on(mesh, job, training.vocab_size, initialize=newest is None)
-    optimizer = optim.build(job.optimizer, model)
+    optimizer = optim.build(job.optimizer, model, job.train.seed, initialized=newest is None)
     state = TrainState(step=0, tokens_seen=0, rows_read=0)
     if newest is not None:
         state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
