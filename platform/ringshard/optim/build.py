@@ -12,6 +12,7 @@ from ringshard.optim.adamw import AdamW, AdamWHyperball
 from ringshard.optim.layout import Layout, layouts
 from ringshard.optim.lion import Lion, Lion8bit
 from ringshard.optim.muon import Muon
+from ringshard.optim.release import Release
 from ringshard.optim.roles import Parameter, parameters, table
 from ringshard.optim.ruled import Group, Rule, Ruled
 
@@ -40,6 +41,15 @@ def build(
         return adamw(config, decay_groups(model, config.weight_decay))
     factory = cast(Callable[..., Optimizer], registry.lookup("optimizer", config.name))
     return factory(decay_groups(model, config.weight_decay), lr=config.lr, **config.args)
+
+
+def release(config: schema.Optimizer, optimizer: Optimizer, max_norm: float) -> Release | None:
+    """What uses gradients within the backward pass, if `config` asks for it; max_norm: see
+    Release."""
+    if not (isinstance(config, schema.ByRole) and config.release_gradients):
+        return None
+    assert isinstance(optimizer, Ruled)
+    return Release(optimizer, config.release_clip, max_norm)
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

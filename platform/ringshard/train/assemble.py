@@ -47,6 +47,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     newest = checkpoint.latest(save.root, mesh.cpu_group)
     model = model_on(mesh, job, training.vocab_size, initialize=newest is None)
     optimizer = optim.build(job.optimizer, model, job.train.seed, initialized=newest is None)
+    release = optim.release(job.optimizer, optimizer, job.train.grad_clip)
     state = TrainState(step=0, tokens_seen=0, rows_read=0)
     if newest is not None:
         state = checkpoint.load(newest, model, optimizer, mesh.cpu_group)
@@ -70,6 +71,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
+        release=release,
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )
