@@ -110,11 +110,11 @@ class Ruled(Optimizer):
         torch's own casts state to its parameter's format, codes of 8 bits too (pytorch#43706).
         Raises ValueError where a tensor has another format or shape.
         """
-        stored = state_dict["state"]
+        keys = [key for group in state_dict["param_groups"] for key in group["params"]]
         slots = [slot for group in self.slots for slot in group]
-        for index, slot in enumerate(slots):
+        for index, slot in zip(keys, slots, strict=True):
             for key, value in slot.state.items():
-                other = stored[index][key]
+                other = state_dict["state"][index][key]
                 if (other.dtype, other.shape) != (value.dtype, value.shape):
                     raise ValueError(
                         f"{slot.name}.{key} is {other.dtype} {tuple(other.shape)} there, "
