@@ -40,6 +40,8 @@ NEEDS = {
     "data=mixture": ["data.path=x"],
     "experiment=shakespeare_char": ["data.path=x"],
     "model=gpt2_char": ["data.seq_len=64"],
+    "optimizer=adamw8bit": ["parallelism=single"],
+    "optimizer=adamw4bit": ["parallelism=single"],
     "parallelism=hsdp_ring": ["hardware.processes_per_node=4"],
 }
 
@@ -59,7 +61,7 @@ def test_a_sweep_is_the_product_of_lists_choices_ranges_and_globs() -> None:
     swept = jobs("-m", "optimizer.lr=1e-3,3e-4", "train.seed=range(1,4)", "parallelism=single,fsdp")
     assert len(swept) == 12
     assert {job.hardware.world_size for job in swept} == {1, 2}
-    assert len(jobs("schedule=glob(*)")) == 4
+    assert len(jobs("schedule=glob(*)")) == 6
     assert len(jobs("train.seed=choice(5,6)", "schedule=glob([c*,w*])")) == 6
 
 
@@ -178,11 +180,11 @@ def _cpu_of_children() -> float:
 
 def test_a_folder_outside_adds_options(tmp_path: Path) -> None:
     (tmp_path / "conf" / "optimizer").mkdir(parents=True)
-    own = "name: lion\nlr: 1e-4\nargs:\n  beta: 0.95\n"
+    own = "name: my_lion\nlr: 1e-4\nargs:\n  beta: 0.95\n"
     (tmp_path / "conf" / "optimizer" / "mine.yaml").write_text(own)
     (tmp_path / "lions.py").write_text("")
     conf = f"--config-dir={tmp_path / 'conf'}"
     modules = ["user.modules=[lions]", f"user.path={tmp_path}"]
     (job,) = jobs(conf, "optimizer=mine", *modules, "optimizer.args.beta=0.9")
-    assert job.optimizer.name == "lion" and job.optimizer.args == {"beta": 0.9}
+    assert job.optimizer.name == "my_lion" and job.optimizer.args == {"beta": 0.9}
     assert job.optimizer.lr == 1e-4

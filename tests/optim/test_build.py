@@ -1,5 +1,6 @@
 """Who decays, and that the optimizer's state is there before the first step."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -56,5 +57,9 @@ def test_state_made_in_advance_changes_no_step() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
-def test_the_fused_kernel_is_used() -> None:
-    assert all(group["fused"] for group in build(AdamW(), model()).param_groups)
+def test_the_fused_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, fused = [], torch._fused_adamw_
+    monkeypatch.setattr(torch, "_fused_adamw_", lambda *a, **k: calls.append(fused(*a, **k)))
+    net = model()
+    step(net, build(AdamW(), net), torch.arange(6))
+    assert len(calls) == 2  # with weight decay and without

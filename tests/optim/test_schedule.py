@@ -4,15 +4,34 @@ import math
 
 import pytest
 
-from ringshard.config.schema.schedule import Constant, Cosine, Linear, Schedule, Wsd
-from ringshard.optim.schedule import factor
+from ringshard.config.length import Length
+from ringshard.config.schema.optimizer import AdamW, Scaling
+from ringshard.config.schema.schedule import (
+    Constant,
+    Cosine,
+    DecayShape,
+    Linear,
+    Power,
+    Schedule,
+    Sqrt,
+    Wsd,
+)
+from ringshard.optim import schedule as of
 
 ALL = [
     Constant(warmup_steps=0),
     Linear(warmup_steps=0, floor=0.1),
     Cosine(warmup_steps=0, floor=0.1),
+    Sqrt(warmup_steps=0, floor=0.1),
+    Power(warmup_steps=0, floor=0.1),
+    Wsd(warmup_steps=0, floor=0.1, decay_share=0.25, shape=DecayShape.sqrt),
     Wsd(warmup_steps=0, floor=0.1, decay_share=0.25),
 ]
+
+
+def factor(schedule: Schedule, position: float, total: int) -> float:
+    """In a run of `total` steps of 1,000 tokens each."""
+    return of.factor(schedule, position, Length(10, 1000, total, None))
 
 
 def nano_gpt(it: int, lr: float, min_lr: float, warmup: int, decay: int) -> float:
@@ -68,6 +87,8 @@ def test_halfway_points() -> None:
     assert factor(Constant(warmup_steps=0), 50, 100) == 1.0
     assert factor(Linear(warmup_steps=0), 50, 100) == pytest.approx(0.5)
     assert factor(Cosine(warmup_steps=0, floor=0.2), 50, 100) == pytest.approx(0.6)
+    assert factor(Sqrt(warmup_steps=0, floor=0.2), 25, 100) == pytest.approx(0.6)
+    assert factor(Power(warmup_steps=0, floor=0.2, exponent=2), 50, 100) == pytest.approx(0.4)
 
 
 def test_wsd_is_flat_until_its_decay() -> None:
@@ -78,6 +99,27 @@ def test_wsd_is_flat_until_its_decay() -> None:
 
 def test_wsd_without_decay_is_constant() -> None:
     assert factor(Wsd(warmup_steps=0, decay_share=0.0), 99, 100) == 1.0
+
+
+def test_wsd_falls_by_the_root_of_its_decay() -> None:
+    schedule = Wsd(warmup_steps=0, decay_share=0.2, shape=DecayShape.sqrt)
+    assert factor(schedule, 85, 100) == pytest.approx(0.5)
+
+
+def test_warmup_in_tokens_is_not_the_same_in_steps() -> None:
+    said, tokens = Cosine(warmup_steps=7), Cosine(warmup_tokens=7000)
+    assert [factor(tokens, s, 100) for s in range(100)] == [
+        factor(said, s, 100) for s in range(100)
+    ]
+
+
+def test_the_rate_follows_the_batch_otherwise_than_asked() -> None:
+    def peak(rule: Scaling, batch: int) -> float:
+        return of.peak(AdamW(lr=1e-3, lr_scaling=rule, lr_reference_batch=16), batch)
+
+    assert [peak(Scaling.none, batch) for batch in (4, 16, 64)] == [1e-3] * 3
+    assert [peak(Scaling.linear, b) for b in (4, 16, 64)] == pytest.approx([2.5e-4, 1e-3, 4e-3])
+    assert [peak(Scaling.sqrt, b) for b in (4, 16, 64)] == pytest.approx([5e-4, 1e-3, 2e-3])
 
 
 def test_a_run_that_is_all_warmup_has_a_rate() -> None:

@@ -184,11 +184,13 @@ def _train(config: Job, rows: RaggedRows) -> Curve:
     length = Length.of(config.train, config.data)
     cutter = Cutter.of(config, mesh.ring)
     history = _History()
+    optimizer = optim.build(config.optimizer, network, config.train.seed)
     trainer = Trainer(
         job=config,
         mesh=mesh,
         model=network,
-        optimizer=optim.build(config.optimizer, network),
+        optimizer=optimizer,
+        release=optim.release(config.optimizer, optimizer, config.train.grad_clip),
         batches=Batches(
             rows,
             length.global_batch,

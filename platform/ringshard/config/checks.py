@@ -16,6 +16,7 @@ from ringshard.config.degrees import check_attention, check_degrees
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
 from ringshard.config.length import Length
+from ringshard.config.optimizing import check_optimizer
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
@@ -37,7 +38,12 @@ AT_LEAST = {
     "optimizer.lr": 0,
     "optimizer.weight_decay": 0,
     "optimizer.eps": 0,
+    "optimizer.lr_reference_batch": 1,
+    "optimizer.adamw_lr": 0,
+    "optimizer.bucket_mb": 0,
     "schedule.warmup_steps": 0,
+    "schedule.warmup_tokens": 0,
+    "schedule.exponent": 0,
     "train.seed": 0,
     "train.steps": 1,
     "train.tokens": 1,
@@ -67,7 +73,7 @@ AT_MOST = {
 LARGEST = 2**31 - 1
 """Of any other whole number."""
 SHARES = ("schedule.floor", "schedule.decay_share")
-BELOW_ONE = ("optimizer.beta1", "optimizer.beta2")
+BELOW_ONE = ("optimizer.beta1", "optimizer.beta2", "optimizer.momentum", "optimizer.mona_beta")
 """Decays of moments; with 1 a moment would stay 0."""
 
 
@@ -85,6 +91,7 @@ def check(job: Job) -> None:
     check_attention(job)
     if job.tracking.backend is not Backend.none:
         check_address(job.tracking.uri)
+    check_optimizer(job)
     _debug(job)
     _user_modules(job)
     check_effects(job)
@@ -170,16 +177,23 @@ def _length(job: Job) -> None:
 
 def _schedule(job: Job) -> None:
     """Warm-up and decay must fit into the run."""
-    steps, schedule = Length.of(job.train, job.data).nominal_steps, job.schedule
-    warmup = steps // 10 if schedule.warmup_steps is None else schedule.warmup_steps
+    length, schedule = Length.of(job.train, job.data), job.schedule
+    steps, warmup = length.nominal_steps, length.warmup(schedule)
+    unit = "steps" if schedule.warmup_tokens is None else "tokens"
+    said = f"schedule.warmup_{unit}={schedule.warmup_tokens or round(warmup)}"
+    if schedule.warmup_steps is not None and schedule.warmup_tokens is not None:
+        raise ConfigError(
+            f"schedule.warmup_steps={schedule.warmup_steps} and {said} both say how long the"
+            " warm-up is: set one of them to null"
+        )
     if warmup > steps:
         raise ConfigError(
-            f"schedule.warmup_steps={warmup} is longer than the run of {steps} steps: shorten it,"
+            f"{said} is longer than the run of {steps} steps: shorten it,"
             " or set it to null for a tenth of the run"
         )
-    if isinstance(schedule, Wsd) and warmup + schedule.decay_share * steps > steps:
+    if isinstance(schedule, Wsd) and warmup + schedule.decay_share * steps > steps * (1 + 1e-9):
         raise ConfigError(
-            f"schedule.warmup_steps={warmup} and schedule.decay_share={schedule.decay_share} take"
+            f"{said} and schedule.decay_share={schedule.decay_share} take"
             f" more than the run of {steps} steps: shorten one of them"
         )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ringshard.config.schema.data import Data
+from ringshard.config.schema.schedule import Schedule
 from ringshard.config.schema.train import BatchUnit, Train
 
 
@@ -41,6 +42,14 @@ class Length:
         """Where the schedule stands before step `step` [steps]; by tokens for a run that ends by
         tokens."""
         return step if self.steps else tokens_seen / self.tokens_per_step
+
+    def warmup(self, schedule: Schedule) -> float:
+        """Length of a schedule's warm-up [steps of the nominal size]."""
+        if schedule.warmup_steps is not None:
+            return schedule.warmup_steps
+        if schedule.warmup_tokens is not None:
+            return schedule.warmup_tokens / self.tokens_per_step
+        return self.nominal_steps / 10
 
     def over(self, step: int, tokens_seen: int) -> bool:
         """Whether the run ends before step `step`."""

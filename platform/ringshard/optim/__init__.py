@@ -1,5 +1,5 @@
 """Update rules and the learning rate over the run."""
 
-from ringshard.optim.build import build
+from ringshard.optim.build import build, release, who_gets_what
 
-__all__ = ["build"]
+__all__ = ["build", "release", "who_gets_what"]

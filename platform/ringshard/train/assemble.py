@@ -58,8 +58,10 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     """Everything that trains `job`, at the position of the newest checkpoint of its run."""
     training, validation = datasets(job)
     root, group = attempt.run_dir / "checkpoints", mesh.cpu_group
-    model = model_on(mesh, job, training.vocab_size, initialize=latest(root, group) is None)
-    optimizer = optim.build(job.optimizer, model)
+    is_new = latest(root, group) is None
+    model = model_on(mesh, job, training.vocab_size, initialize=is_new)
+    optimizer = optim.build(job.optimizer, model, job.train.seed, initialized=is_new)
+    release = optim.release(job.optimizer, optimizer, job.train.grad_clip)
     notes: list[str] = []
     restored = restore(root, model, optimizer, group, job.checkpoint.verify, notes.append)
     state = restored or TrainState(step=0, tokens_seen=0, rows_read=0)
@@ -85,6 +87,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
+        release=release,
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )

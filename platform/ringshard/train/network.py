@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from ringshard.config.schema.job import Job
@@ -13,7 +14,7 @@ from ringshard.model.build import build_on_meta, library_logits
 from ringshard.model.init import draw_parameters, record_rules, restore_buffers
 from ringshard.model.pretrained import load_pretrained
 from ringshard.parallel.mesh import Mesh
-from ringshard.parallel.parallelize import parallelize, reshard
+from ringshard.parallel.parallelize import TORCH_DTYPES, parallelize, reshard
 from ringshard.parallel.ring.group import alone
 from ringshard.parallel.ring.transformers import attend_by_ring, watched
 from ringshard.train.pieces import Cutter
@@ -27,6 +28,7 @@ def model_on(mesh: Mesh, job: Job, vocab_size: int, initialize: bool = True) -> 
     model = build_on_meta(job.model, vocab_size)
     if job.parallelism.attention is Attention.ring:
         attend_by_ring(model, job.data.seq_len)
+    shorten(model, TORCH_DTYPES[job.precision.weights])
     draws = initialize and not job.model.pretrained
     rules = record_rules(model) if draws else {}
     parallelize(model, mesh, job.parallelism, job.precision)
@@ -38,6 +40,13 @@ def model_on(mesh: Mesh, job: Job, vocab_size: int, initialize: bool = True) -> 
     elif initialize:
         load_pretrained(model, str(job.model.pretrained))
     return model
+
+
+def shorten(model: nn.Module, dtype: torch.dtype) -> None:
+    """Parameters of a model on the meta device in another format; its buffers (rotary frequencies)
+    keep theirs, and a tied weight stays one."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
 
 
 @torch.no_grad()

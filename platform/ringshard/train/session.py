@@ -7,11 +7,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ringshard import registry
+from ringshard import optim, registry
 from ringshard.checkpoint.load import latest
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.optimizer import Scaling
 from ringshard.config.schema.precision import Dtype
+from ringshard.optim import schedule
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
 from ringshard.train.assemble import Assembly, assemble
@@ -39,7 +41,8 @@ def train_on(
     trainer = assembly.trainer
     if trainer.console:
         trainer.console.start(f"Training in {attempt.run_dir}", _facts(job, assembly))
-        for note in assembly.notes:
+        table = optim.who_gets_what(trainer.optimizer, trainer.model, job.optimizer)
+        for note in (*assembly.notes, "\n".join(["", *table])):
             trainer.note(f"{note}\n")
         for reason in _topology_matters(job, assembly.description):
             trainer.note(f"{reason}: on another topology the curve would be another one\n")
@@ -65,6 +68,7 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "data": f"{', '.join(data.corpora)}, {data.vocab_size} token ids",
         "batch": f"{length.global_batch} sequences, {length.tokens_per_step:,} tokens a step "
         f"({trainer.mesh.dp_size} × {accumulation} × {job.train.rows_at_once})",
+        "rate": _rate(job),
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
         f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard} × cp {parallelism.cp})",
         "estimate": estimate(
@@ -76,6 +80,16 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         ),
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
+
+
+def _rate(job: Job) -> str:
+    """The peak learning rate, and where it comes from."""
+    optimizer, batch = job.optimizer, job.train.global_batch
+    peak = f"{schedule.peak(optimizer, batch):.3g} at its peak"
+    if optimizer.lr_reference_batch is None:
+        return peak
+    rule = "√" if optimizer.lr_scaling is Scaling.sqrt else ""
+    return f"{peak} ({optimizer.lr:.3g} × {rule}({batch} / {optimizer.lr_reference_batch}))"
 
 
 def _topology_matters(job: Job, description: Description) -> list[str]:

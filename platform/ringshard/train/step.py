@@ -83,7 +83,11 @@ def update(optimizer: torch.optim.Optimizer, lr: float, grad_norm: Tensor) -> No
     so they agree.
     """
     for group in optimizer.param_groups:
-        group["lr"] = lr * group.get("lr_scale", 1.0)
+        rate = lr * group.get("lr_scale", 1.0)
+        if isinstance(group["lr"], Tensor):  # of a compiled optimizer
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
     finite = grad_norm.isfinite()
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         fused: Any = optimizer

@@ -13,6 +13,7 @@ from ringshard.config.length import Length
 from ringshard.config.schema.job import Job
 from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
+from ringshard.optim.release import Release
 from ringshard.parallel.mesh import Mesh
 from ringshard.tracking.spool import Spool
 from ringshard.train.agreement import Agreed, Agreement, mask_surplus
@@ -40,6 +41,8 @@ class Trainer:
     recorder: Recorder
     hooks: Sequence[Hook]
     stop_requested: Callable[[], bool]
+    release: Release | None = None
+    """What updates the weights within the backward pass, if asked for."""
     console: Console | None = None
     """Rank 0 only."""
     spool: Spool | None = None
@@ -82,6 +85,8 @@ class Trainer:
         # Dropout is drawn anew from (seed, step, rank) each step: no generator need be saved.
         torch.manual_seed(hashed_seed(train.seed, state.step, self.mesh.rank))
         lr = self.lr()
+        if self.release:
+            self.release.begin(lr)
         pieces = batch.pieces or self.cutter.pieces(batch, train.rows_at_once)
         loss = forward_backward(
             self.model,
@@ -90,8 +95,11 @@ class Trainer:
             self.mesh.device,
             self.recorder.corpora,
         )
-        grad_norm = clip_gradients(self.model, train.grad_clip)
-        update(self.optimizer, lr, grad_norm)
+        if self.release:
+            grad_norm = self.release.finish()
+        else:
+            grad_norm = clip_gradients(self.model, train.grad_clip)
+            update(self.optimizer, lr, grad_norm)
         self.state = TrainState(
             state.step + 1, state.tokens_seen + targets, state.rows_read + self.length.global_batch
         )
@@ -103,8 +111,8 @@ class Trainer:
     def lr(self) -> float:
         """Learning rate of the next step."""
         position = self.length.position(self.state.step, self.state.tokens_seen)
-        factor = schedule.factor(self.job.schedule, position, self.length.nominal_steps)
-        return self.job.optimizer.lr * factor
+        peak = schedule.peak(self.job.optimizer, self.job.train.global_batch)
+        return peak * schedule.factor(self.job.schedule, position, self.length)
 
     def report(self) -> None:
         """Brings the metrics of the steps since the last report, if any, to spool and console."""

@@ -1,0 +1,184 @@
+"""The same gradients on parameters that are whole or cut over ranks: the same step."""
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from optim.networks import Matrices, everything, full, steps, trained, trained_in_parts
+from ranks import run_ranks
+from torch import Tensor
+
+from ringshard.config.schema.optimizer import (
+    AdamW,
+    AdamWHyperball,
+    Lion,
+    Lion8bit,
+    Muon,
+    MuonHyperball,
+    MuonMona,
+    MuonMonaHyperball,
+    Optimizer,
+    Scale,
+)
+from ringshard.config.schema.precision import Dtype
+from ringshard.optim import build
+from ringshard.optim.exchange import Exchange, cost, plan, rows_of
+from ringshard.optim.layout import Layout
+
+BUCKETS = {"bucket_mb": 0}
+"""Each matrix by itself, so that exchanges overlap."""
+EXACT: list[Optimizer] = [
+    Lion(),
+    Lion8bit(),
+    Muon(),
+    Muon(ns_dtype=Dtype.bf16, scale=Scale.original, **BUCKETS),
+    MuonMona(splits={"fused": [8, 4, 12]}, **BUCKETS),
+]
+NEARLY: list[Optimizer] = [
+    MuonHyperball(splits={"fused": [8, 4, 12]}, **BUCKETS),
+    MuonMonaHyperball(),
+    AdamWHyperball(),
+    AdamW(),
+]
+TOPOLOGIES = {"1": (1, 1), "2": (2, 1), "3": (3, 1), "4": (4, 1), "2x2": (4, 2)}
+
+
+@functools.cache
+def whole(index: int) -> dict[str, Tensor]:
+    return run_ranks(1, trained, [*EXACT, *NEARLY][index])[0]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("index", range(len(EXACT)), ids=lambda i: f"{EXACT[i].name}-{i}")
+def test_cut_over_ranks_a_step_is_not_the_same_bits(index: int, topology: str) -> None:
+    world, replicas = TOPOLOGIES[topology]
+    for found in run_ranks(world, trained_in_parts, EXACT[index], replicas):
+        for name, tensor in whole(index).items():
+            assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("index", range(len(NEARLY)), ids=lambda i: NEARLY[i].name)
+def test_cut_over_ranks_a_step_on_spheres_or_of_a_fused_kernel_is_another_one(
+    index: int, topology: str
+) -> None:
+    world, replicas = TOPOLOGIES[topology]
+    for found in run_ranks(world, trained_in_parts, NEARLY[index], replicas):
+        for name, tensor in whole(len(EXACT) + index).items():
+            torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-6, msg=name)
+
+
+def test_replicas_count_in_the_norm_of_a_sphere() -> None:
+    def ratio() -> float:
+        net = Matrices().cut(replicas=2)
+        before = full(net.wide).norm()
+        steps(net, MuonHyperball(), count=3)
+        return float(full(net.wide).norm() / before)
+
+    for found in run_ranks(4, ratio):
+        assert found == pytest.approx(1.0, abs=1e-6)
+
+
+def _counted(config: Optimizer) -> dict[str, list[int]]:
+    """Bytes that each collective of one step brings to this rank from others."""
+    net = Matrices().cut()
+    optimizer = build(config, net)
+    net.give_gradients(0)
+    seen: dict[str, list[int]] = {}
+    calls = {name: getattr(dist, name) for name in ("all_to_all_single", "all_reduce")}
+
+    def counted(name: str, *args: Any, **kwargs: Any) -> Any:
+        tensor, splits = args[0], kwargs.get("output_split_sizes") or [0]
+        others = sum(splits) - splits[dist.get_rank() % len(splits)]
+        seen.setdefault(name, []).append(others * tensor.element_size())
+        return calls[name](*args, **kwargs)
+
+    for name in calls:
+        setattr(dist, name, functools.partial(counted, name))
+    optimizer.step()
+    for name, call in calls.items():
+        setattr(dist, name, call)
+    return seen
+
+
+@pytest.mark.parametrize(("config", "reductions"), [(Muon(), 0), (MuonHyperball(), 1)])
+def test_a_step_takes_more_messages_than_two_a_bucket_and_one(
+    config: Optimizer, reductions: int
+) -> None:
+    ranks = run_ranks(4, _counted, config)
+    for seen in ranks:
+        assert len(seen["all_to_all_single"]) == 2  # all matrices are one bucket
+        assert len(seen.get("all_reduce", [])) == reductions
+    # To owners, each number of a matrix but the owner's own rows; and back.
+    shapes = [(18, 64), (3, 18), (1, 64), (64, 18), (18, 64), (24, 10)]
+    own = plan([Layout(shape) for shape in shapes], 4, 10**9, 4).owners
+    moved = sum(
+        columns * (rows - rows_of(owner, rows, 4))
+        for (rows, columns), owner in zip(shapes, own, strict=True)
+    )
+    assert sum(sum(seen["all_to_all_single"]) for seen in ranks) == 2 * 4 * moved
+
+
+@pytest.mark.parametrize("without", [["wide"], ["wide", "row", "experts", "vector"]])
+def test_a_parameter_without_gradient_is_changed_or_waited_for(without: list[str]) -> None:
+    """On all ranks, or on one alone, which ends neither in a wait nor in a change of its rows."""
+
+    def after(lonely: bool) -> dict[str, Tensor]:
+        net = Matrices().cut()
+        optimizer = build(Muon(), net)
+        before = everything(net, optimizer)
+        for step in range(2):
+            alone = lonely and dist.get_rank() != 1
+            net.give_gradients(step, without=() if alone else without)
+            optimizer.step()
+        found = everything(net, optimizer)
+        return {} if lonely else {n: found[n] - before[n] for n in without}
+
+    assert all(
+        not change.any() for found in run_ranks(2, after, False) for change in found.values()
+    )
+    run_ranks(2, after, True)
+
+
+def test_owners_are_unequally_loaded_or_a_bucket_is_too_large() -> None:
+    layouts = [Layout((64, 64))] * 7 + [Layout((64, 256))] * 4 + [Layout((8, 8))] * 5
+    found = plan(layouts, 4, bucket_bytes=4 * 64 * 256, itemsize=4)
+    loads = [
+        sum(cost(layouts[i]) for i, owner in enumerate(found.owners) if owner == rank)
+        for rank in range(4)
+    ]
+    assert max(loads) < 1.3 * sum(loads) / 4
+    assert sorted(itertools.chain(*found.buckets)) == list(range(len(layouts)))
+    sizes = [sum(np.prod(layouts[i].shape) for i in bucket) for bucket in found.buckets]
+    assert max(sizes) <= 64 * 256
+
+
+def test_ranks_with_other_plans_exchange() -> None:
+    def disagree() -> str:
+        rows = 8 + dist.get_rank()
+        group = dist.group.WORLD
+        assert group is not None
+        try:
+            Exchange(plan([Layout((rows, 4))], 2, 10**6, 4), group, torch.device("cpu"))
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
+
+    assert all("different exchanges" in message for message in run_ranks(2, disagree))
+
+
+@pytest.mark.parametrize("config", [Lion8bit(), Muon()], ids=lambda c: c.name)
+def test_bf16_weights_are_rounded_by_where_they_lie(config: Optimizer) -> None:
+    def short(cut: bool) -> dict[str, Tensor]:
+        net = Matrices(torch.bfloat16)
+        net = net.cut() if cut else net
+        return everything(net, steps(net, config, count=4))
+
+    expected = run_ranks(1, short, False)[0]
+    for world in (2, 4):
+        found = run_ranks(world, short, True)[0]
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
