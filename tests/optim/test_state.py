@@ -16,8 +16,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from ringshard import checkpoint
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint.load import latest, load
+from ringshard.checkpoint.save import Place, save
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.schema.optimizer import (
     AdamW,
     AdamWHyperball,
@@ -57,13 +58,13 @@ def saved(config: ByRole, root: Path, steps: int) -> dict[str, Tensor]:
     net, optimizer = made(config)
     advanced(net, optimizer, range(steps))
     state = TrainState(steps, tokens_seen=0, rows_read=0)
-    checkpoint.save(root, state, net, optimizer, dist.group.WORLD)
+    save(Place(root), state, net, optimizer, dist.group.WORLD)
     return advanced(net, optimizer, range(steps, steps + 3))
 
 
 def resumed(config: ByRole, path: Path, steps: int) -> dict[str, Tensor]:
     net, optimizer = made(config, initialized=False)
-    checkpoint.load(path, net, optimizer, dist.group.WORLD)
+    load(path, net, optimizer, dist.group.WORLD)
     for slots in optimizer.slots:
         for slot in slots:
             for key, value in slot.state.items():
@@ -76,7 +77,7 @@ def test_saved_on_4_ranks_training_goes_on_otherwise_on_others(
     config: ByRole, tmp_path: Path
 ) -> None:
     expected = run_ranks(4, saved, config, tmp_path, 3)[0]
-    path = checkpoint.latest(tmp_path)
+    path = latest(tmp_path)
     assert path is not None
     for world in (1, 2, 3, 4):
         found = run_ranks(world, resumed, config, path, 3)[0]
@@ -100,7 +101,7 @@ def test_saving_before_the_first_step_changes_training(config: ByRole, tmp_path:
 
     plain = run_ranks(2, after, False)[0]
     interrupted = run_ranks(2, after, True)[0]
-    path = checkpoint.latest(tmp_path)
+    path = latest(tmp_path)
     assert path is not None
     again = run_ranks(2, resumed, config, path, 0)[0]
     for name, tensor in plain.items():
@@ -154,14 +155,14 @@ def test_a_released_run_loses_the_norm_it_clips_by(tmp_path: Path) -> None:
             releasing.begin(1e-3)
             sum((p.square().sum() for p in net.parameters()), torch.zeros(())).backward()
             releasing.finish()
-            checkpoint.save(tmp_path, TrainState(1, 0, 0), net, optimizer, dist.group.WORLD)
+            save(Place(tmp_path), TrainState(1, 0, 0), net, optimizer, dist.group.WORLD)
         else:
-            checkpoint.load(path, net, optimizer, dist.group.WORLD)
+            load(path, net, optimizer, dist.group.WORLD)
         return {s.name: full(s.state["squared_norm"]) for g in optimizer.slots for s in g}
 
     written = run_ranks(1, norms, None)[0]
     assert all(value > 0 for value in written.values())
-    assert run_ranks(1, norms, checkpoint.latest(tmp_path))[0] == written
+    assert run_ranks(1, norms, latest(tmp_path))[0] == written
 
 
 @pytest.mark.parametrize("config", [Lion8bit(lr=1e-3), MuonMonaHyperball()], ids=lambda c: c.name)
