@@ -129,6 +129,9 @@ def test_an_agent_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> Non
     assert refused.returncode == 2 and "is running" in refused.stderr
     process.kill()
     process.communicate(timeout=30)
+    until = time.monotonic() + 20  # the kernel tells one generation after the other
+    while any(map(alive, [*torchrun, *ranks])) and time.monotonic() < until:
+        time.sleep(0.05)
     assert torchrun and not any(map(alive, [*torchrun, *ranks]))
     assert RunDir(run_dir).outcome() is None and not RunDir(run_dir).is_running()
 
