@@ -3,11 +3,13 @@
 The bug is planted in a copy of the tree, whose packages come first on the path.
 """
 
+import datetime
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,19 @@ ROOT = Path(__file__).parents[2]
 ALL = [*BUGS, *OUTSIDE]
 
 
+def _todays(bugs: list[Bug]) -> list[Bug]:
+    """Half of the bugs of each package, the other half tomorrow, for each takes ten seconds; all
+    with RINGSHARD_BUGS=all."""
+    if os.environ.get("RINGSHARD_BUGS") == "all":
+        return bugs
+    day, rooms = datetime.date.today().toordinal(), defaultdict(list)
+    for bug in bugs:
+        rooms[Path(bug.file).parent].append(bug)
+    return [bug for room in rooms.values() for bug in (room[day % 2 :: 2] or room)]
+
+
 @pytest.mark.mutations
-@pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize("bug", _todays(ALL), ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_planted_bug_goes_unnoticed(bug: Bug, tmp_path: Path) -> None:
     tree = _copy(tmp_path / "tree")
     _plant(bug, tree)
