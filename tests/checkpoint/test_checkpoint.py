@@ -217,6 +217,6 @@ def test_a_metadata_file_cannot_run_code(tmp_path: Path) -> None:
 def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     run = Run(sharded=False)
     run.optimizer.state[run.model.temperature]["step"] = 3
-    with pytest.raises(ConfigError, match=r"AdamW keeps temperature\.step as a int"):
+    with pytest.raises(ConfigError, match=r"keeps temperature\.step as a int"):
         run.save(tmp_path)
     assert latest(tmp_path) is None
