@@ -17,11 +17,12 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
 from ringshard.files import read_json
-from ringshard.launch import show
 from ringshard.launch.freeze import read_overrides
 from ringshard.launch.identity import Run
+from ringshard.launch.plan import show_plan
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.start import run_all
+from ringshard.launch.state import ask_queue, state
 
 # What may differ from the frozen job without changing the curve up to now.
 MAY_CHANGE = (
@@ -37,8 +38,11 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     attempt = run_dir.last_attempt()
     if attempt == 0:
         raise ConfigError(f"resume={path}: the run has no attempt to go on from, start a new run")
-    if run_dir.is_running():
-        raise ConfigError(f"resume={path}: the run is running, wait for its end or stop it first")
+    stands = state(run_dir, ask_queue())
+    if stands.lives:
+        raise ConfigError(
+            f"resume={path}: the run is {stands.name}, wait for its end or stop it first"
+        )
     record = read_json(path / "run.json") or {}
     before = read_overrides(run_dir.attempt(attempt))
     job = _changed(run_dir.job(attempt), record, before, command)
@@ -47,7 +51,7 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     overrides = _merged(before, command.overrides)
     run = Run(job, overrides, record["signature"], record["sweep"], run_dir, again=True)
     if command.dry_run or job.launcher.dry_run:
-        show.dry_run([run])
+        show_plan([run], module)
         return 0
     return run_all(command, [run], module)
 

@@ -1,5 +1,6 @@
 """The folder of a run: attempts, state, and who is at work in it. It is the truth about the run."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Outcome(Enum):
     done = "DONE"
     killed = "KILLED"
     failed = "FAILED"
+    requeued = "REQUEUED"
 
 
 class RunningError(ConfigError):
@@ -72,11 +74,21 @@ class RunDir:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""
         return read_json(self.attempt(attempt) / "result.json") or {}
 
+    def newest_step(self) -> int:
+        """Steps of the newest checkpoint; 0: there is none."""
+        folders = (self.path / "checkpoints").glob("step-*")
+        steps = [int(f.name[5:]) for f in folders if (f / ".metadata").is_file()]
+        return max(steps, default=0)
+
     def finish(self, attempt: int, outcome: Outcome, details: dict[str, Any]) -> None:
         """Writes exit.json, then the marker."""
         write_json(self.attempt(attempt) / "exit.json", {"outcome": outcome.name, **details})
         self.clear_markers()
         write_whole(self.path / outcome.value, f"attempt {attempt}\n")
+
+    def discard_attempt(self, whole: bool) -> None:
+        """Takes back the newest attempt, which nobody has begun; whole: the run was new as well."""
+        shutil.rmtree(self.path if whole else self.attempt(self.last_attempt()))
 
     def clear_markers(self) -> None:
         """Takes away what an earlier attempt said about the run."""

@@ -13,12 +13,14 @@ from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.errors import ConfigError
-from ringshard.launch import show
+from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
+from ringshard.launch.plan import show_plan
 from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
+from ringshard.launch.state import ask_queue, is_wanted, state
 from ringshard.launch.tracker import create_store
 
 
@@ -31,25 +33,52 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
     if len(members) == 1:
         refuse_policy(members[0].config.launcher)
     runs = place(command, members)
+    _refuse_two_places(runs)
     if command.dry_run or runs[0].job.launcher.dry_run:
-        show.dry_run(runs)
+        show_plan(runs, module)
         return 0
     return run_all(command, runs, module)
 
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
+    if runs[0].job.hardware.scheduler is Scheduler.slurm:
+        return _submit(command, runs, module)
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
     _prepare(todo)
-    for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
-        create_store(tracking)
+    _create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
     codes = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
         show.table(rows)
     return max(codes, default=0)
+
+
+def _submit(command: Command, runs: list[Run], module: str) -> int:
+    """The same on Slurm: what is missing is submitted, and watched to its end where asked."""
+    from ringshard.launch.slurm import start as slurm  # submitit takes a third of a second
+    from ringshard.launch.slurm.submission import submitting
+    from ringshard.launch.slurm.watch import watch
+
+    slurm.require_cluster()
+    with submitting(Path(runs[0].job.output.root)):
+        todo, rest = slurm.split(runs, ask_queue())
+        for run, stands in rest:
+            print(f"{show.short(run.dir.path)} {stands.name}: skipped")
+        if todo:
+            _prepare(todo)
+            _create_stores(todo)
+            ids = slurm.submit_all(command, todo, [], module)
+            slurm.announce_end(todo, ids)
+        manifest.write(runs, ask_queue())
+    return watch(runs) if runs[0].job.launcher.wait else 0
+
+
+def _create_stores(runs: list[Run]) -> None:
+    for tracking in {run.job.tracking.uri: run.job.tracking for run in runs}.values():
+        create_store(tracking)
 
 
 def _prepare(runs: list[Run]) -> None:
@@ -99,6 +128,9 @@ def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
         with run.dir.claimed():
             if _is_done(run):
                 return "done"
+            stands = state(run.dir, {})
+            if not run.again and not is_wanted(stands, run.job.launcher.retry):
+                return stands.name
             attempt = freeze(run, command)
             ended = run_attempt(run.dir, attempt, run.job, module)
     except RunningError:
@@ -115,12 +147,21 @@ def _is_done(run: Run) -> bool:
     return run.dir.outcome() is Outcome.done and not run.again
 
 
+def _refuse_two_places(runs: list[Run]) -> None:
+    """Raises ConfigError for a sweep of which a part runs here and a part on a cluster."""
+    if len({run.job.hardware.scheduler for run in runs}) > 1:
+        raise ConfigError(
+            "hardware.scheduler differs between the members: start those of the cluster and those"
+            " of this machine with a command each"
+        )
+
+
 def refuse_machine(job: Job) -> None:
     """Raises ConfigError: what composes anywhere may still not run on this machine."""
     if job.hardware.scheduler is not Scheduler.local:
         raise ConfigError(
-            f"hardware.scheduler={job.hardware.scheduler.name} is not supported in this version:"
-            " use hardware=cpu_local or gpu_local"
+            f"hardware.scheduler={job.hardware.scheduler.name}: only training is submitted, use"
+            " hardware=cpu_local or gpu_local"
         )
     drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
     if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):

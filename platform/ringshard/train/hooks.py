@@ -2,12 +2,14 @@
 explicit order."""
 
 import gc
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ringshard import checkpoint
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
+from ringshard.train.attempt import Attempt
 from ringshard.train.evaluate import Evaluation, evaluate
 
 if TYPE_CHECKING:
@@ -26,6 +28,19 @@ def due(step: int, every: int, last: bool) -> bool:
     """Whether something that happens every `every` steps (0: only at the end) happens after `step`
     steps."""
     return last or (every > 0 and step % every == 0)
+
+
+class FirstStep:
+    """Word of the first step of an attempt, once."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt: Attempt | None = attempt
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if self.attempt and trainer.mesh.is_first:
+            self.attempt.record_first_step()
+        self.attempt = None
 
 
 class Log:
@@ -81,9 +96,13 @@ class Save:
         if self.config.every == 0 and not self.config.at_end:
             return
         trainer.report()
+        started = time.perf_counter()
         state, model, optimizer = trainer.state, trainer.model, trainer.optimizer
         group, keep = trainer.mesh.cpu_group, self.config.keep
         checkpoint.save(self.root, state, model, optimizer, group, keep=keep)
+        if trainer.spool:
+            took = time.perf_counter() - started
+            trainer.spool.log(state.step, {"perf/checkpoint_s": took})
 
 
 class CollectGarbage:

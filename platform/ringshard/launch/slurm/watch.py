@@ -1,0 +1,103 @@
+"""Shows submitted runs until all have ended; whoever stops looking stops nothing."""
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from ringshard import child
+from ringshard.launch import manifest, show
+from ringshard.launch.failure import first_failure, has_failed
+from ringshard.launch.identity import Run
+from ringshard.launch.progress import last_value, progress
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import State, ask_queue, end, state
+
+_EVERY_S = 2.0
+
+
+def watch(runs: list[Run]) -> int:
+    """Waits for the end of all; 0 where all are done, 1 where one is not, 130 if it was left."""
+    try:
+        ended = _follow(runs)
+    except KeyboardInterrupt:
+        here = _folder(runs)
+        ours = show.typed("ringshard")
+        print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
+        return 130
+    manifest.write(runs, ask_queue())
+    _sync(runs)
+    if (metric := runs[0].job.launcher.metric) is not None:
+        for run in runs:
+            print(f"{run.dir.path.name}  {metric}={last_value(run.dir.path, metric)}")
+    return 0 if all(stands is State.done for stands in ended.values()) else 1
+
+
+def _follow(runs: list[Run]) -> dict[Path, State]:
+    """A live table on a terminal; elsewhere a line whenever a run stands otherwise."""
+    console, before = Console(), dict[Path, State]()
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            jobs = ask_queue()
+            now = {run.dir.path: state(run.dir, jobs) for run in runs}
+            if console.is_terminal:
+                live.update(table((run.dir for run in runs), now), refresh=True)
+            else:
+                _print_changes(before, now)
+            if not any(stands.lives for stands in now.values()):
+                return now
+            before = now
+            time.sleep(_EVERY_S)
+
+
+def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
+    for path, stands in now.items():
+        if before.get(path) is not stands:
+            print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
+
+
+def table(runs: Iterable[RunDir], stands: dict[Path, State]) -> Table:
+    """State, step, loss, tokens a second and what went wrong, a line a run."""
+    shown = Table(box=None, pad_edge=False)
+    for title in ("run", "state", "attempt", "step", "loss", "tok/s", "error"):
+        right = title in ("attempt", "step", "loss", "tok/s")
+        shown.add_column(title, justify="right" if right else "left", overflow="fold")
+    for run in runs:
+        far, here = progress(run.path), stands[run.path]
+        loss = "" if far.loss is None else f"{far.loss:.4f}"
+        rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
+        attempt = str(run.last_attempt())
+        shown.add_row(
+            run.path.name, here.name, attempt, str(far.step), loss, rate, error(run, here)
+        )
+    return shown
+
+
+def error(run: RunDir, stands: State) -> str:
+    """One line on what went wrong with a run that ended; empty where nothing did."""
+    if stands in (State.done, State.running, State.pending, State.new):
+        return ""
+    told = end(run)
+    words = str(told.get("error") or told.get("why") or "")
+    if not words and has_failed(run.attempt(run.last_attempt())):
+        words = first_failure(run.attempt(run.last_attempt())).message
+    return " ".join(words.split())[:200]
+
+
+def _sync(runs: list[Run]) -> None:
+    """Brings points to an sqlite file, which the nodes never open."""
+    for run in runs:
+        tracking = run.job.tracking
+        if tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite"):
+            try:
+                child.ask("ringshard.cli", "track", "sync", str(run.dir.path))
+            except (child.ChildError, ValueError) as problem:
+                print(f"tracking: {problem}", file=sys.stderr)
+
+
+def _folder(runs: list[Run]) -> str:
+    return show.short(runs[0].dir.path if len(runs) == 1 else runs[0].dir.path.parent)
