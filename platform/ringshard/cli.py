@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from ringshard import runs
 from ringshard.errors import ConfigError
 from ringshard.report import compare as comparison
 from ringshard.report.runs import Run, find
@@ -17,6 +18,7 @@ from ringshard.tracking import shipper, store
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 track = typer.Typer(no_args_is_help=True, help="Runs in MLflow.")
 app.add_typer(track, name="track")
+app.add_typer(runs.app, name="runs")
 
 Folders = Annotated[
     list[Path],

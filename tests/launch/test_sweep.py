@@ -1,8 +1,10 @@
 """Members of a sweep: identity, order, what a rerun does, dry run."""
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
 from launch.commandline import answer, begin, interrupt, run, run_dirs, seen
 
 
@@ -14,14 +16,16 @@ def test_a_dry_run_shows_every_member_and_writes_nothing(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_slurm_composes_and_dry_runs_but_does_not_run(tmp_path: Path) -> None:
+def test_a_job_for_slurm_is_written_or_run_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     slurm = ("hardware=slurm_h100", "train.micro_batch=2")
     shown = answer(tmp_path, *slurm, "--dry-run")
     assert shown.returncode == 0 and "slurm, 1 × 8 processes, cuda" in shown.stdout
-    two = answer(tmp_path, *slurm, "hardware.nodes=2", "train.micro_batch=1", "--dry-run")
-    assert "--nnodes=2" in two.stdout and "localhost" not in two.stdout
+    assert "#SBATCH --nodes=1" in shown.stdout and "#SBATCH --gpus-per-node=8" in shown.stdout
     ended = answer(tmp_path, *slurm)
-    assert ended.returncode == 2 and "not supported in this version" in ended.stderr
+    assert ended.returncode == 2 and "no Slurm answers here" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 

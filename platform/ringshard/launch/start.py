@@ -124,13 +124,13 @@ def _run_each(
 
 def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
     """How a new attempt ended, or why there was none: it is running elsewhere, or done by now."""
+    stands = state(run.dir, {})
+    if not run.again and not is_wanted(stands, run.job.launcher.retry):
+        return stands.name
     try:
         with run.dir.claimed():
             if _is_done(run):
                 return "done"
-            stands = state(run.dir, {})
-            if not run.again and not is_wanted(stands, run.job.launcher.retry):
-                return stands.name
             attempt = freeze(run, command)
             ended = run_attempt(run.dir, attempt, run.job, module)
     except RunningError:

@@ -2,20 +2,18 @@
 
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from ringshard import child
 from ringshard.launch import manifest, show
-from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.identity import Run
-from ringshard.launch.progress import last_value, progress
+from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import State, ask_queue, end, state
+from ringshard.launch.state import State, ask_queue, state
+from ringshard.launch.table import error, table
 
 _EVERY_S = 2.0
 
@@ -58,34 +56,6 @@ def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
     for path, stands in now.items():
         if before.get(path) is not stands:
             print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
-
-
-def table(runs: Iterable[RunDir], stands: dict[Path, State]) -> Table:
-    """State, step, loss, tokens a second and what went wrong, a line a run."""
-    shown = Table(box=None, pad_edge=False)
-    for title in ("run", "state", "attempt", "step", "loss", "tok/s", "error"):
-        right = title in ("attempt", "step", "loss", "tok/s")
-        shown.add_column(title, justify="right" if right else "left", overflow="fold")
-    for run in runs:
-        far, here = progress(run.path), stands[run.path]
-        loss = "" if far.loss is None else f"{far.loss:.4f}"
-        rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
-        attempt = str(run.last_attempt())
-        shown.add_row(
-            run.path.name, here.name, attempt, str(far.step), loss, rate, error(run, here)
-        )
-    return shown
-
-
-def error(run: RunDir, stands: State) -> str:
-    """One line on what went wrong with a run that ended; empty where nothing did."""
-    if stands in (State.done, State.running, State.pending, State.new):
-        return ""
-    told = end(run)
-    words = str(told.get("error") or told.get("why") or "")
-    if not words and has_failed(run.attempt(run.last_attempt())):
-        words = first_failure(run.attempt(run.last_attempt())).message
-    return " ".join(words.split())[:200]
 
 
 def _sync(runs: list[Run]) -> None:
