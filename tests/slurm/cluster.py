@@ -47,6 +47,17 @@ class Slow:
 """
 
 
+_WRONG = """
+from ringshard.registry import register
+
+
+@register("hook", "wrong")
+class Wrong:
+    def after_step(self, trainer, last):
+        raise RuntimeError("the lamp went out")
+"""
+
+
 def environment(**more: str) -> dict[str, str]:
     """Of a user's shell in which another launcher has left something."""
     return {**os.environ, "RANK": "7", "MASTER_PORT": "1", "WORLD_SIZE": "9", **more}
@@ -129,6 +140,7 @@ def project(folder: Path) -> Path:
     words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
     (folder / "text.txt").write_text(" ".join(random.Random(0).choices(words, k=3000)))
     (folder / "slow.py").write_text(_SLOW)
+    (folder / "wrong.py").write_text(_WRONG)
     return folder
 
 

@@ -40,7 +40,8 @@ def test_a_run_preempted_twice_goes_on_as_if_nothing_was(
 
 def test_a_signal_in_the_first_second_loses_nothing(slurm: Cluster, folder: Path) -> None:
     run = submitted(folder, *TWO, *SLOW)
-    until(lambda: slurm.jobs().get(run.job) == "RUNNING", 60, "the job runs")
+    step = ("squeue", "-h", "-s", "-j", run.job, "-o", "%i")
+    until(lambda: f"{run.job}.0" in slurm.slurm(*step), 60, "Python starts on the nodes")
     slurm.slurm("scancel", "--signal=USR2", run.job)
     told = run.ends()
     assert (told["outcome"], told["why"]) == ("requeued", "preempted"), told

@@ -68,9 +68,9 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
         for run, stands in rest:
             print(f"{show.short(run.dir.path)} {stands.name}: skipped")
         if todo:
-            _prepare(todo)
+            missing = _prepare(todo, ready_only=True)
             _create_stores(todo)
-            ids = slurm.submit_all(command, todo, [], module)
+            ids = slurm.submit_all(command, todo, missing, module)
             slurm.announce_end(todo, ids)
         manifest.write(runs, ask_queue())
     return watch(runs) if runs[0].job.launcher.wait else 0
@@ -81,20 +81,23 @@ def _create_stores(runs: list[Run]) -> None:
         create_store(tracking)
 
 
-def _prepare(runs: list[Run]) -> None:
+def _prepare(runs: list[Run], ready_only: bool = False) -> list[Job]:
     """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
-    that goes on would read other data than before."""
+    that goes on would read other data than before. Returns the jobs whose data are missing."""
     frozen = {id(run): run.dir.frozen_data() for run in runs}
-    prepare_all([run.job for run in runs if not _lies_there(frozen[id(run)])])
+    new = [run.job for run in runs if not _lies_there(frozen[id(run)])]
+    missing = prepare_all(new, ready_only=ready_only)
     for run in runs:
         before, data = frozen[id(run)], run.job.data
         if before and _lies_there(before):
             data.prepared, data.digest = before.prepared, before.digest
-        elif before and before.digest != data.digest:
+        elif before and data.digest and before.digest not in (None, data.digest):
             raise ConfigError(
                 f"the data of {show.short(run.dir.path)} are not what they were (digest"
                 f" {before.digest}, now {data.digest}): restore the text, or start a new run"
             )
+
+    return missing
 
 
 def _lies_there(data: Data | None) -> bool:

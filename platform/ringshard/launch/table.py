@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from ringshard.files import read_json
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.progress import progress
 from ringshard.launch.rundir import RunDir
@@ -32,8 +33,14 @@ def error(run: RunDir, stands: State) -> str:
     """One line on what went wrong with a run that ended; empty where nothing did."""
     if stands in (State.done, State.running, State.pending, State.new):
         return ""
-    told = end(run)
+    told = end(run) or _of_data(run)
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
     return " ".join(words.split())[:200]
+
+
+def _of_data(run: RunDir) -> dict[str, str]:
+    """What the job that prepared its data has said, where it failed."""
+    submitted = read_json(run.attempt(run.last_attempt()) / "submitted.json") or {}
+    return read_json(Path(submitted["data"]) / "error.json") or {} if "data" in submitted else {}

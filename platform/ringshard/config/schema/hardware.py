@@ -39,6 +39,8 @@ class Slurm:
     """Memory of each node, 0 for all that it has; null takes the cluster's default [GB]."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further flags of sbatch by name, as in {reservation: night}; true for one without a value."""
+    prepare_partition: str | None = None
+    """Partition of the job that prepares data, where they are missing; null: the same."""
     setup: list[str] = field(default_factory=list)
     """Shell lines that the job begins with, as in `module load cuda`."""
     python: str | None = None

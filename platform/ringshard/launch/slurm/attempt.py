@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ringshard.files import read_json, whole_folder, write_json
+import yaml
+
+from ringshard.files import read_json, whole_folder, write_json, write_whole
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.verdict import TIMEOUT, Past
@@ -35,11 +37,25 @@ def enter(run: RunDir, first: int, node: Node) -> int:
             for pattern in _FROZEN:
                 for file in run.attempt(first).glob(pattern):
                     shutil.copy2(file, new)
+    _take_data(folder)
     (folder / "nodes").mkdir(exist_ok=True)
     run.clear_markers()
     started = {"time": time.time(), "pid": os.getpid(), "step": run.newest_step(), **node.record()}
     write_json(folder / _STARTED, started)
     return number
+
+
+def _take_data(folder: Path) -> None:
+    """Completes the frozen job where its data were prepared after it was submitted."""
+    waited_for = (read_json(folder / "submitted.json") or {}).get("data")
+    file = folder / "job.yaml"
+    job = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if waited_for and job["data"]["digest"] is None:
+        prepared = read_json(Path(waited_for) / "prepared.json")
+        if prepared is None:
+            raise FileNotFoundError(f"{waited_for} has no prepared data: see the logs in it")
+        job["data"] |= {key: prepared[key] for key in ("prepared", "digest")}
+        write_whole(file, yaml.safe_dump(job, sort_keys=False, allow_unicode=True))
 
 
 def _wait_for(file: Path) -> None:

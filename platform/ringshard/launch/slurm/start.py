@@ -12,6 +12,7 @@ from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, after, batches
+from ringshard.launch.slurm.data import Preparing, prepared_by
 from ringshard.launch.slurm.submission import (
     Submission,
     announce,
@@ -71,38 +72,48 @@ def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str,
     before: Submission | None = None
     for one in batches(plan(runs, module), source, dependencies(runs[0].job), _max_array()):
         chained = after(one, before.request.name) if before and launcher.max_parallel else one
-        found.append((chained.request.script(len(one.tasks)), [t.run_dir for t in one.tasks]))
+        found.append((chained.request.script(len(one.tasks)), [task.run_dir for task in one.runs]))
         before = one
     return found
 
 
-def submit_all(command: Command, runs: list[Run], waits_for: list[str], module: str) -> list[str]:
+def submit_all(command: Command, runs: list[Run], missing: list[Job], module: str) -> list[str]:
     """Freezes runs and submits them; the ids of the jobs. To be called within `submitting`.
 
-    waits_for: further dependencies. Raises ConfigError where sbatch refuses; what it has taken
-    before that stays.
+    missing: jobs whose data are to be prepared first, by jobs of their own. Raises ConfigError
+    where sbatch refuses; what it has taken before that stays.
     """
     job = runs[0].job
     root = Path(job.output.root)
     code = snapshot(job.launcher.snapshot, job.user, root)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
+    data = {id(one): prepared_by(one, root, code.source) for one in missing}
     ids: list[str] = []
-    planned = plan(list(by_path.values()), module)
-    needs = [*dependencies(job), *waits_for]
-    for submission in batches(planned, code.source, needs, _max_array()):
-        if ids and job.launcher.max_parallel:  # else each array would run that many
-            submission = after(submission, ids[-1])
-        members = [by_path[task.run_dir] for task in submission.tasks]
-        ids.append(_submit(command, root, submission, members))
+    for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
+        alike = [run for run in runs if data.get(id(run.job)) == waits_for]
+        planned = plan([by_path[str(run.dir.path)] for run in alike], module)
+        needs = dependencies(job) + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
+        for submission in batches(planned, code.source, needs, _max_array()):
+            if ids and job.launcher.max_parallel:  # else each array would run that many
+                submission = after(submission, ids[-1])
+            members = [by_path[task.run_dir] for task in submission.runs]
+            ids.append(_submit(command, root, submission, members, waits_for))
     return ids
 
 
-def _submit(command: Command, root: Path, submission: Submission, members: list[Run]) -> str:
+def _submit(
+    command: Command,
+    root: Path,
+    submission: Submission,
+    members: list[Run],
+    data: Preparing | None,
+) -> str:
     announce(root, submission)
     known = [run.dir.record.exists() for run in members]
     for index, run in enumerate(members):
         run.dir.path.mkdir(parents=True, exist_ok=True)
-        freeze(run, command, submission.submitted(index))
+        told = submission.submitted(index) | ({"data": data.folder} if data else {})
+        freeze(run, command, told)
     try:
         done = submit(root, submission)
     except ConfigError:

@@ -7,11 +7,12 @@ knows whether sbatch took it.
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock
 from submitit import SlurmExecutor
@@ -26,14 +27,26 @@ from ringshard.launch.slurm.request import Request
 from ringshard.launch.slurm.task import Task
 
 
+class Called(Protocol):
+    """What is pickled."""
+
+    def __call__(self) -> None:
+        """Called on the nodes."""
+
+
 @dataclass(frozen=True)
 class Submission:
     """One sbatch: a job, or an array of jobs that ask for the same."""
 
     request: Request
-    tasks: list[Task]
+    tasks: Sequence[Called]
     job_id: str | None = None
     """Of the whole; null: sbatch was not called, or nobody knows."""
+
+    @property
+    def runs(self) -> list[Task]:
+        """Those of the tasks that are runs."""
+        return [task for task in self.tasks if isinstance(task, Task)]
 
     def submitted(self, index: int) -> dict[str, Any]:
         """What the attempt of the task `index` says in its submitted.json."""
@@ -79,7 +92,7 @@ def submit(root: Path, submission: Submission) -> Submission:
     executor = SlurmExecutor(request.folder, python=request.python)
     executor.update_parameters(**request.parameters)
     try:
-        with in_environment(submission_environment()), executor.batch():
+        with in_environment(submission_environment()), _silent(), executor.batch():
             jobs = [executor.submit(task) for task in submission.tasks]
     except (FailedJobError, FailedSubmissionError) as error:
         raise ConfigError(_refusal(error)) from error
@@ -89,13 +102,20 @@ def submit(root: Path, submission: Submission) -> Submission:
     return done
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """submitit repeats what sbatch says, which the sentence of an error holds already."""
+    with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        yield
+
+
 def withdraw(root: Path, submission: Submission) -> None:
     """Forgets a submission that sbatch has refused."""
     (root / "slurm" / "open" / submission.request.folder.name).unlink(missing_ok=True)
 
 
 def _note(submission: Submission) -> None:
-    members = [[task.run_dir, task.attempt] for task in submission.tasks]
+    members = [[task.run_dir, task.attempt] for task in submission.runs]
     told = {"job_id": submission.job_id, "members": members}
     write_json(submission.request.folder / "submission.json", told)
 
@@ -107,7 +127,7 @@ def _settle(root: Path, mark: Path) -> None:
     told = read_json(file) or {"members": []}
     jobs = [job for job in queue.read_queue().values() if job.name == mark.name]
     begun = [_started_as(RunDir(Path(path)), attempt) for path, attempt in told["members"]]
-    if jobs and not any(begun):
+    if jobs and begun and not any(begun):
         queue.cancel({job.job_id.split("_")[0] for job in jobs})
     elif jobs:
         write_json(file, told | {"job_id": jobs[0].job_id.split("_")[0]})
