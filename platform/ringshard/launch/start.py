@@ -161,11 +161,8 @@ def _refuse_two_places(runs: list[Run]) -> None:
 
 def refuse_machine(job: Job) -> None:
     """Raises ConfigError: what composes anywhere may still not run on this machine."""
-    if job.hardware.scheduler is not Scheduler.local:
-        raise ConfigError(
-            f"hardware.scheduler={job.hardware.scheduler.name}: only training is submitted, use"
-            " hardware=cpu_local or gpu_local"
-        )
+    if job.hardware.scheduler is Scheduler.slurm:
+        return  # Slurm knows its nodes
     drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
     if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):
         raise ConfigError(
