@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
     failing = ("parallelism=single", "+hardware.env.STANDIN='raise:0'")
     ended = run(tmp_path, "-m", "train.seed=1,2", *failing, "launcher.on_failure=stop")
     assert ended.returncode == 1 and len(run_dirs(tmp_path)) == 1
+
+
+def test_members_that_run_together_wait_for_each_other_or_outlive_ctrl_c(tmp_path: Path) -> None:
+    both = ("-m", "train.seed=1,2", "parallelism=single", "launcher.max_parallel=2")
+    process = begin(tmp_path, *both, "+hardware.env.STANDIN=wait")
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "outputs").rglob("seen-0.json"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    interrupt(process)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert all((run / "KILLED").exists() for run in run_dirs(tmp_path)) and "killed" in out
+    again = run(tmp_path, *both, "launcher.retry=failed")
+    assert again.returncode == 0 and again.stdout.count("killed: skipped") == 2
 
 
 def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def refuse_filled_in(data: Data, user: User, overrides: list[str]) -> None:
 def refuse_policy(launcher: Launcher) -> None:
     """Raises ConfigError for the policy of a sweep where there is one run."""
     reason = "there is one run, and no member after it"
-    _refuse(("launcher.on_failure", policy, reason) for policy in _policy(launcher))
+    given = [(name, value) for name, value in _set(launcher, Launcher()) if name in _OF_SWEEPS]
+    _refuse((f"launcher.{name}", value, reason) for name, value in given)
 
 
-def _policy(launcher: Launcher) -> list[object]:
-    return [value for name, value in _set(launcher, Launcher()) if name == "on_failure"]
+_OF_SWEEPS = ("on_failure", "max_parallel")
 
 
 _ON_SLURM = (

@@ -21,6 +21,7 @@ from ringshard.launch.plan import show_plan
 from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
 from ringshard.launch.state import ask_queue, is_wanted, state
+from ringshard.launch.together import run_together
 from ringshard.launch.tracker import create_store
 
 
@@ -108,10 +109,12 @@ def _run_each(
     command: Command, runs: list[Run], module: str, rows: list[tuple[Run, str, int]]
 ) -> Iterator[int]:
     """Exit codes of the members; stops after Ctrl-C, or after a failure if the policy says so."""
-    for index, run in enumerate(runs):
-        if len(runs) > 1:
-            print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)
-        ended = _run_or_skip(command, run, module)
+    limit = runs[0].job.launcher.max_parallel or 1
+    together = limit > 1 and len(runs) > 1
+    ends = (
+        run_together(command, runs, module, limit) if together else _in_turn(command, runs, module)
+    )
+    for run, ended in ends:
         how = ended if isinstance(ended, str) else ended.outcome.name
         rows.append((run, how, run.dir.last_attempt()))
         if isinstance(ended, str):
@@ -120,9 +123,20 @@ def _run_each(
         yield ended.code
         if ended.stopped and run is not runs[-1]:
             yield ended.stopped
+        if together:
+            print(f"{show.short(run.dir.path)} {how}", flush=True)
+            continue
         stop = run.job.launcher.on_failure is OnFailure.stop
         if ended.stopped or (ended.outcome is Outcome.failed and stop):
             return
+
+
+def _in_turn(command: Command, runs: list[Run], module: str) -> Iterator[tuple[Run, Ended | str]]:
+    """One run after another, each of which has the terminal."""
+    for index, run in enumerate(runs):
+        if len(runs) > 1:
+            print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)
+        yield run, _run_or_skip(command, run, module)
 
 
 def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
