@@ -28,6 +28,7 @@ def slurm(_started: Cluster) -> Iterator[Cluster]:
     """The cluster, whole and empty."""
     _started.up()
     yield _started
+    _started.up()
     _started.slurm("scancel", "-u", "root")
     cluster.until(lambda: not _started.jobs(), 60, "the queue is empty")
 

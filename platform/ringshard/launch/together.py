@@ -1,6 +1,6 @@
 """Several members at once on this machine, each under an agent in a process of its own.
 
-`python -m ringshard.launch.together RUN_DIR ATTEMPT MODULE` is such an agent; what it prints lies in
+`python -m ringshard.launch.together RUN_DIR ATTEMPT MODULE` is such an agent; what it prints is in
 the attempt's agent.log.
 """
 
