@@ -7,6 +7,7 @@ from ringshard.config.compose import Command
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch import show
+from ringshard.launch.code import Code, code_of
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -85,7 +86,7 @@ def submit_all(command: Command, runs: list[Run], missing: list[Job], module: st
     """
     job = runs[0].job
     root = Path(job.output.root)
-    code = snapshot(job.launcher.snapshot, job.user, root)
+    code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
     data = {id(one): prepared_by(one, root, code.source) for one in missing}
     ids: list[str] = []
@@ -97,7 +98,7 @@ def submit_all(command: Command, runs: list[Run], missing: list[Job], module: st
             if ids and job.launcher.max_parallel:  # else each array would run that many
                 submission = after(submission, ids[-1])
             members = [by_path[task.run_dir] for task in submission.runs]
-            ids.append(_submit(command, root, submission, members, waits_for))
+            ids.append(_submit(command, root, submission, members, waits_for, found))
     return ids
 
 
@@ -107,13 +108,14 @@ def _submit(
     submission: Submission,
     members: list[Run],
     data: Preparing | None,
+    code: Code,
 ) -> str:
     announce(root, submission)
     known = [run.dir.record.exists() for run in members]
     for index, run in enumerate(members):
         run.dir.path.mkdir(parents=True, exist_ok=True)
         told = submission.submitted(index) | ({"data": data.folder} if data else {})
-        freeze(run, command, told)
+        freeze(run, command, told, code)
     try:
         done = submit(root, submission)
     except ConfigError:
