@@ -1,4 +1,4 @@
-"""Submitting 200 members of a sweep to Slurm: ours against hydra-submitit-launcher 1.2.0, in one run.
+"""Submitting 200 members of a sweep to Slurm, ours against hydra-submitit-launcher 1.2.0.
 
 Time until the shell is free (for the peer, which blocks until the end: until Slurm has all jobs),
 and CPU of the command. Ours validates and freezes every member; the jobs are held and never run.
@@ -41,10 +41,12 @@ def run() -> list[dict[str, Any]]:
         data = ("data=text_files", "data.path=text.txt", "data.seq_len=32", "data.split=position")
         prepare = [sys.executable, str(ROOT / "jobs/prepare.py"), *data]
         subprocess.run(prepare, cwd=folder, check=True, capture_output=True)
-        swept = ("-m", f"train.seed={','.join(map(str, range(MEMBERS)))}")
-        rows = [_row("ringshard", [str(ROOT / "jobs/train.py"), *data, *_ours(), *swept], folder)]
+        swept = (f"train.seed={','.join(map(str, range(MEMBERS)))}",)
+        rows = [
+            _row("ringshard", [str(ROOT / "jobs/train.py"), "-m", *data, *_ours(), *swept], folder)
+        ]
         if find_spec("hydra_plugins.hydra_submitit_launcher"):
-            peer = [str(folder / "peer.py"), *data, *_peer(), *swept]
+            peer = [str(folder / "peer.py"), "-m", *data, *_peer(), *swept]
             rows.append(_row("hydra-submitit-launcher", peer, folder))
         else:
             print("the peer is left out: pip install hydra-submitit-launcher==1.2.0")
