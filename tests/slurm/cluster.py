@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra/slurm"
 MODEL = (
@@ -30,10 +32,14 @@ TWO = ("hardware=slurm_cpu", "hardware.processes_per_node=1")
 SLOW = ("user.modules=[slow]", "train.hooks={slow: {until: quick}}")
 """A quarter of a second a step, so that something can happen meanwhile, until `quick` is there."""
 _SLOW = """
+import threading
 import time
 from pathlib import Path
 
 from ringshard.registry import register
+
+
+LOCK = threading.Lock()  # can't be pickled, and need not be
 
 
 @register("hook", "slow")
@@ -200,3 +206,13 @@ class Submitted:
         """Waits for the agent of an attempt."""
         file = self.path / f"attempts/{attempt}/started.json"
         until(file.exists, seconds, f"{self.path} starts attempt {attempt}")
+
+
+def ranks(run: Submitted) -> list[psutil.Process]:
+    """The processes that train it, of all nodes."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "ringshard.train" in words and str(run.path) in words and "--nnodes=2" not in words:
+            found.append(process)
+    return found

@@ -2,25 +2,14 @@
 
 from pathlib import Path
 
-import psutil
 import pytest
 from runs import curve
-from slurm.cluster import SLOW, TWO, Cluster, Submitted, ringshard, submitted, until
+from slurm.cluster import SLOW, TWO, Cluster, Submitted, ranks, ringshard, submitted, until
 from slurm.test_signals import assert_same_curve
 
 from ringshard.checkpoint.directory import committed
 
 pytestmark = pytest.mark.slurm
-
-
-def ranks(run: Submitted) -> list[psutil.Process]:
-    """The processes that train it, of all nodes."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "ringshard.train" in words and str(run.path) in words and "--nnodes=2" not in words:
-            found.append(process)
-    return found
 
 
 def saved(run: Submitted) -> bool:

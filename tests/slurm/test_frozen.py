@@ -10,6 +10,18 @@ from runs import curve
 from slurm.cluster import ROOT, SLOW, TRAIN, TWO, Cluster, Submitted, environment, submitted, until
 
 pytestmark = pytest.mark.slurm
+TOLD = """
+from ringshard.registry import register
+
+
+@register("hook", "told")
+class Told:
+    def __init__(self, also):
+        self.also = also
+
+    def after_step(self, trainer, last):
+        print("code {text},", self.also, flush=True)
+"""
 
 
 def test_four_processes_on_two_nodes_take_another_curve(
@@ -25,21 +37,21 @@ def test_four_processes_on_two_nodes_take_another_curve(
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_code_edited_while_a_job_is_held_is_what_runs(slurm: Cluster, folder: Path) -> None:
-    held = ("hardware.slurm.extra={hold: true}",)
-    short = ("train.steps=2", "user.modules=[told]", "train.hooks={told: {}}")
+def test_what_is_edited_while_a_job_is_held_runs(slurm: Cluster, folder: Path) -> None:
+    """Code and YAML alike."""
+    option, run = folder / "mine/experiment/telling.yaml", None
+    option.parent.mkdir(parents=True)
+    ours = ("--config-dir", "mine", "experiment=telling", "user.modules=[told]", "train.steps=2")
     for text in ("as submitted", "as edited"):
-        (folder / "told.py").write_text(
-            "from ringshard.registry import register\n\n\n"
-            '@register("hook", "told")\nclass Told:\n    def after_step(self, trainer, last):\n'
-            f'        print("{text}", flush=True)\n'
-        )
-        if text == "as submitted":
-            run = submitted(folder, *TWO, *short, *held)
+        hook = f"hooks: {{told: {{also: yaml {text}}}}}"
+        option.write_text(f"# @package _global_\ntrain: {{{hook}}}\n")
+        (folder / "told.py").write_text(TOLD.format(text=text))
+        run = run or submitted(folder, *TWO, *ours, "hardware.slurm.extra={hold: true}")
+    assert run
     slurm.slurm("scontrol", "release", run.job)
     assert run.ends()["outcome"] == "done"
     log = (run.path / "attempts/1/rank-1.log").read_text()
-    assert "as submitted" in log and "as edited" not in log
+    assert "code as submitted, yaml as submitted" in log and "edited" not in log
 
 
 def test_a_command_inside_a_job_hands_its_own_allocation_on(slurm: Cluster, folder: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from runs import curve
-from slurm.cluster import SLOW, STEPS, TWO, Cluster, Submitted, submitted, until
+from slurm.cluster import SLOW, STEPS, TWO, Cluster, Submitted, ranks, submitted, until
 
 pytestmark = pytest.mark.slurm
-LOW = (*TWO, *SLOW, "hardware.slurm.partition=low")
+LOW = (*TWO, *SLOW, "hardware.slurm.partition=low", "hardware.slurm.time_minutes=5")
 PREEMPT = ("sbatch", "--parsable", "-p", "high", "-N4", "-c4", "-t5", "-o", "/dev/null")
 
 
@@ -56,7 +56,7 @@ def test_a_cancelled_run_saves_and_never_comes_back(slurm: Cluster, folder: Path
     assert (told["outcome"], told["why"]) == ("killed", "cancelled"), told
     assert told["step"] > 0 and (run.path / "KILLED").exists()
     until(lambda: run.job not in slurm.jobs(), 30, "the job is gone")
-    assert slurm.accounted(run.job).startswith("CANCELLED")
+    assert slurm.accounted(run.job).startswith("CANCELLED") and not ranks(run)
 
 
 def test_a_run_at_its_time_limit_is_queued_again(slurm: Cluster, folder: Path) -> None:

@@ -14,6 +14,11 @@ SHAPES = {"one": 1, "two": 2}
 """Nodes by experiment: a sweep whose members need other machines."""
 
 
+def paths() -> str:
+    """Where the stand-in is imported from."""
+    return f"{HERE}:{environment().get('PYTHONPATH', '')}".rstrip(":")
+
+
 def command(folder: Path, *argv: str, **more: str) -> "subprocess.CompletedProcess[str]":
     """jobs/train.py, whose ranks are stand-ins without torch."""
     groups = folder / "mine/experiment"
@@ -21,13 +26,12 @@ def command(folder: Path, *argv: str, **more: str) -> "subprocess.CompletedProce
     for name, nodes in SHAPES.items():
         text = f"# @package _global_\nhardware: {{nodes: {nodes}}}\n"
         (groups / f"{name}.yaml").write_text(text)
-    path = f"{HERE}:{environment().get('PYTHONPATH', '')}".rstrip(":")
     options = ("--config-dir", str(folder / "mine"), "hardware=slurm_cpu", "tracking=jsonl")
     fixed = (*options, "hardware.processes_per_node=1", "train.global_batch=8")
     return subprocess.run(
         [sys.executable, "-c", APP, *SMALL, *fixed, *argv],
         cwd=folder,
-        env=environment(PYTHONPATH=path, **more),
+        env=environment(PYTHONPATH=paths(), **more),
         capture_output=True,
         text=True,
     )
@@ -47,7 +51,7 @@ def test_members_of_two_shapes_get_their_own_and_only_the_failed_one_runs_again(
     slurm: Cluster, folder: Path
 ) -> None:
     sweep = ("-m", "sweep.name=night", "experiment=one,two", "train.seed=1,2,3")
-    first = command(folder, *sweep, STANDIN="fail_seed:3")
+    first = command(folder, *sweep, "hardware.env.STANDIN='fail_seed:3'")
     assert first.returncode == 0, first.stderr
     assert "6 runs as jobs" in first.stdout
     asked = sorted((folder / "outputs/slurm").glob("tiny-*/*submission.sh"))

@@ -79,5 +79,5 @@ def _on_one_cpu(job: Job) -> Job:
     small.hardware.device = Device.cpu
     slurm = small.hardware.slurm
     slurm.partition, slurm.exclusive = slurm.prepare_partition or slurm.partition, False
-    slurm.memory_gb = None
+    slurm.memory_gb, slurm.extra = None, {}
     return small
