@@ -131,3 +131,13 @@ def test_the_dry_run_shows_another_script_than_sbatch_gets(slurm: Cluster, folde
     assert done.returncode == 0, done.stderr
     (script,) = (folder / "outputs/slurm").glob("tiny-*/*submission.sh")
     assert script.read_text() in shown
+
+
+def test_a_member_that_waits_in_the_queue_is_run_here_as_well(slurm: Cluster, folder: Path) -> None:
+    sweep = ("-m", "sweep.name=night", "train.seed=1,2", "hardware.nodes=1")
+    held = command(folder, *sweep, "hardware.slurm.extra={hold: true}")
+    assert held.returncode == 0, held.stderr
+    here = ("hardware.scheduler=local", "hardware.slurm.time_minutes=null")
+    done = command(folder, *sweep, *here)
+    assert done.returncode == 0 and done.stdout.count("pending: skipped") == 2, done.stderr
+    assert not list(folder.rglob("attempts/2"))
