@@ -33,6 +33,8 @@ def start(command: Command, members: list[Member[PreflightJob]]) -> int:
             print(f"{member.config.hardware.world_size} processes would be started")
         print("dry run: nothing was written")
         return 0
+    for member in members:
+        refuse_machine(Job(hardware=member.config.hardware))
     return max(_look(member) for member in members)
 
 
@@ -45,8 +47,6 @@ def _check(config: PreflightJob) -> None:
     if not config.sizes_mib or min(config.sizes_mib) <= 0 or config.seconds <= 0:
         raise ConfigError(f"sizes_mib={config.sizes_mib} and seconds must be above 0")
     refuse_secrets(Job(hardware=config.hardware))
-    if config.hardware.scheduler is Scheduler.local:
-        refuse_machine(Job(hardware=config.hardware))
 
 
 def _look(member: Member[PreflightJob]) -> int:

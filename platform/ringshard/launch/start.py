@@ -177,7 +177,9 @@ def _refuse_two_places(runs: list[Run]) -> None:
 def refuse_machine(job: Job) -> None:
     """Raises ConfigError: what composes anywhere may still not run on this machine."""
     if job.hardware.scheduler is Scheduler.slurm:
-        return  # Slurm knows its nodes
+        from ringshard.launch.slurm import start as slurm  # submitit takes a third of a second
+
+        return slurm.require_cluster()
     drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
     if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):
         raise ConfigError(

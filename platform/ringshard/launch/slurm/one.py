@@ -11,7 +11,6 @@ from ringshard.launch.freeze import write_attempt
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
-from ringshard.launch.slurm.start import require_cluster
 from ringshard.launch.slurm.submission import announce, submit, submitting, withdraw
 from ringshard.launch.snapshot import snapshot
 from ringshard.launch.state import ask_queue, job_id, state
@@ -24,7 +23,6 @@ def run_one(
 ) -> Outcome | None:
     """Submits the first attempt of a run and waits; Ctrl-C cancels it. None: nobody told why it
     ended."""
-    require_cluster()
     root = Path(job.output.root)
     with submitting(root):
         code = snapshot(job.launcher.snapshot, job.user, root)
