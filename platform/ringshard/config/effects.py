@@ -66,6 +66,8 @@ def _launcher(job: Job) -> Idle:
     for name, value in _set(job.launcher, Launcher()):
         if name in (_ON_SLURM if local else _HERE):
             yield f"launcher.{name}", value, f"hardware.scheduler={other} reads it"
+    if job.launcher.metric is not None and not job.launcher.wait:
+        yield "launcher.metric", job.launcher.metric, "launcher.wait=true, on slurm, shows it"
 
 
 def _refuse(idle: Idle) -> None:
