@@ -1,6 +1,6 @@
 """Shows submitted runs until all have ended; whoever stops looking stops nothing."""
 
-import sys
+import subprocess
 import time
 from pathlib import Path
 
@@ -63,10 +63,8 @@ def _sync(runs: list[Run]) -> None:
     for run in runs:
         tracking = run.job.tracking
         if tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite"):
-            try:
-                child.ask("ringshard.cli", "track", "sync", str(run.dir.path))
-            except (child.ChildError, ValueError) as problem:
-                print(f"tracking: {problem}", file=sys.stderr)
+            command = child.command("ringshard.cli", "track", "sync", str(run.dir.path))
+            subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
 
 
 def _folder(runs: list[Run]) -> str:
