@@ -1,5 +1,6 @@
 """Commands about runs that wait or are at work: watch, leave, chain, retry, delete, evaluate."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -46,9 +47,14 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
 def test_a_run_on_the_cluster_is_evaluated_measured_or_deleted_wrongly(
     slurm: Cluster, folder: Path
 ) -> None:
-    watched = command(folder, "launcher.wait=true", "launcher.metric=val/loss")
+    watching = ("launcher.wait=true", "launcher.metric=val/loss", "tracking=mlflow")
+    watched = command(folder, *watching)
     assert watched.returncode == 0 and "val/loss=None" in watched.stdout, watched.stderr
+    assert "tracking" not in watched.stderr, watched.stderr
     (run,) = run_dirs(folder)
+    shipped = json.loads((run / "track/shipped.json").read_text())
+    assert shipped["ended"] == 1 and "sqlite" in shipped["target"]
+    assert not (run / "attempts/1/shipper.log").exists()  # no node opens a database
     shown = ringshard(folder, "runs", "show", str(run)).stdout
     assert "finished" in shown and "node1" in shown
     assert "rank 0 of 2" in printed(run)

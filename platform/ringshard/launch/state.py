@@ -73,6 +73,11 @@ def state(run: RunDir, jobs: Queue) -> State:
     return _of_job(run, jobs[job]) if job in jobs else _without_job(run)
 
 
+def lives(run: RunDir) -> bool:
+    """Whether somebody is at work on a run, or will be; of one submitted, the queue tells."""
+    return run.is_running() or (_submitted(run) is not None and state(run, ask_queue()).lives)
+
+
 def _submitted(run: RunDir) -> dict[str, Any] | None:
     attempt = run.last_attempt()
     return read_json(run.attempt(attempt) / "submitted.json") if attempt else None

@@ -1,7 +1,6 @@
 """Shows submitted runs until all have ended; whoever stops looking stops nothing."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -65,9 +64,7 @@ def _sync(runs: list[Run]) -> None:
         tracking = run.job.tracking
         if tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite"):
             command = child.command("ringshard.cli", "track", "sync", str(run.dir.path))
-            done = subprocess.run(command, env=child.environment(), capture_output=True, text=True)
-            if done.returncode:
-                print(f"tracking: {done.stderr.strip()}", file=sys.stderr)
+            subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
 
 
 def _folder(runs: list[Run]) -> str:
