@@ -9,7 +9,9 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from ringshard import runs
 from ringshard.checkpoint.commands import app as checkpoints
+from ringshard.child import ChildError
 from ringshard.errors import ConfigError, of_path
 from ringshard.report import compare as comparison
 from ringshard.report.runs import Run, find
@@ -20,6 +22,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 track = typer.Typer(no_args_is_help=True, help="Runs in MLflow.")
 app.add_typer(track, name="track")
 app.add_typer(checkpoints, name="checkpoint")
+app.add_typer(runs.app, name="runs")
 
 Folders = Annotated[
     list[Path],
@@ -147,6 +150,10 @@ def main() -> None:
     except (ConfigError, OSError) as error:
         print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         sys.exit(2)
+    except ChildError as error:
+        if str(error):
+            print(error, file=sys.stderr)
+        sys.exit(error.code)
 
 
 if __name__ == "__main__":

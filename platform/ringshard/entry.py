@@ -10,9 +10,11 @@ from ringshard.config.command import parse
 from ringshard.config.compose import Beneath, Command, Member, compose
 from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.preflight import PreflightJob
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.errors import ConfigError, of_path
 from ringshard.launch import evaluation
+from ringshard.launch.preflight import start as look
 from ringshard.launch.prepare import prepare_and_print
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
@@ -78,6 +80,11 @@ def train() -> int:
 def prepare() -> int:
     """`ringshard-prepare`, the same as jobs/prepare.py."""
     return run_job_app("prepare", sys.argv[1:], PrepareJob, prepare_and_print)
+
+
+def preflight() -> int:
+    """`ringshard-preflight`, the same as jobs/preflight.py."""
+    return run_job_app("preflight", sys.argv[1:], PreflightJob, look)
 
 
 def evaluate() -> int:

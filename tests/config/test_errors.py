@@ -121,8 +121,9 @@ MISTAKES = {
     "data.tokenizer.kind=directory": "data.tokenizer.path is missing",
     "debug=ranks debug.rank=5": "the ranks are 0 to 1",
     "debug=on hardware.processes_per_node=2": "it runs one process, use debug=ranks",
-    "hardware=slurm_h100": "not supported in this version",
+    "hardware=slurm_h100": "no Slurm answers here",
     # options without effect
+    "launcher.metric=val/loss": "would have no effect: launcher.wait=true, on slurm, shows it",
     "hardware.slurm.partition=x": "would have no effect: hardware.scheduler=slurm reads it",
     "data.tokenizer.vocab_size=300": "has no effect with kind=bytes",
     "data.tokenizer.path=x": "has no effect with kind=bytes",

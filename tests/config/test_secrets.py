@@ -21,6 +21,8 @@ TOLD = [
     f"+hardware.env.NOTE=hf_{SECRET}",
     f"+hardware.env.HTTPS_PROXY=http://me:{SECRET}@proxy:3128",
     "+hardware.env.HF_TOKEN=${oc.env:MY_SECRET}",
+    f"hardware.slurm.setup=['module load x; export HF_TOKEN={SECRET}']",
+    f"+hardware.slurm.extra.export='ALL,DB_PASSWORD={SECRET}'",
     f"tracking.uri=https://me:{SECRET}@mlflow.example.org",
     f"tracking.uri=postgresql://me:{SECRET}@db/mlflow",
     f"tracking.uri='http://h/?token={SECRET}'",
@@ -55,6 +57,8 @@ def test_harmless_variables_are_taken_for_secrets(
         "HTTP_PROXY": "http://proxy:3128",
     }
     words = [f"+hardware.env.{name}={value}" for name, value in harmless.items()]
+    setup = r"hardware.slurm.setup=['export TMP=/x HF_TOKEN=$(cat ~/token)']"
+    words += ["hardware=slurm_cpu", setup]
     assert run_job_app("train", ["--dry-run", "tracking=jsonl", *words], Job, start) == 0
 
 

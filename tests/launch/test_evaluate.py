@@ -183,7 +183,7 @@ MISTAKES = {
     "run=RUN train.steps=3": "train.steps=3: there is no such key",
     "run=RUN +train.steps=3": "train.steps: there is no such key",
     "run=RUN parallelism.dp_shard=3": "must be the 2 processes",
-    "run=RUN hardware=slurm_h100": "not supported in this version",
+    "run=RUN hardware=slurm_h100": "no Slurm answers here",
     "resume=RUN": "only train.py goes on with a run",
 }
 

@@ -32,9 +32,13 @@ def test_a_command_killed_while_it_freezes_leaves_no_attempt(
     run, command = planned
     child = os.fork()
     if not child:
-        monkeypatch.setattr(freeze, "record_code", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        freeze.freeze(run, command)
-    os.waitpid(child, 0)
+        try:
+            monkeypatch.setattr(freeze, "code_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+            freeze.freeze(run, command)
+        finally:  # it must not go on with the other tests
+            os._exit(1)
+    _, how = os.waitpid(child, 0)
+    assert how == signal.SIGKILL
     assert run.dir.last_attempt() == 0
     assert run_job_app("train", [f"resume={run.dir.path}"], Job, start, resume) == 2
     assert "is not the folder of a run: it has no run.json" in capsys.readouterr().err

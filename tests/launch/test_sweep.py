@@ -1,6 +1,8 @@
 """Members of a sweep: identity, order, what a rerun does, dry run."""
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,16 @@ def test_a_dry_run_shows_every_member_and_writes_nothing(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_slurm_composes_and_dry_runs_but_does_not_run(tmp_path: Path) -> None:
+def test_a_job_for_slurm_is_written_or_run_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     slurm = ("hardware=slurm_h100", "train.micro_batch=2")
     shown = answer(tmp_path, *slurm, "--dry-run")
     assert shown.returncode == 0 and "slurm, 1 × 8 processes, cuda" in shown.stdout
-    two = answer(tmp_path, *slurm, "hardware.nodes=2", "train.micro_batch=1", "--dry-run")
-    assert "--nnodes=2" in two.stdout and "localhost" not in two.stdout
+    assert "#SBATCH --nodes=1" in shown.stdout and "#SBATCH --gpus-per-node=8" in shown.stdout
     ended = answer(tmp_path, *slurm)
-    assert ended.returncode == 2 and "not supported in this version" in ended.stderr
+    assert ended.returncode == 2 and "no Slurm answers here" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
@@ -62,6 +66,21 @@ def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
     failing = ("parallelism=single", "+hardware.env.STANDIN='raise:0'")
     ended = run(tmp_path, "-m", "train.seed=1,2", *failing, "launcher.on_failure=stop")
     assert ended.returncode == 1 and len(run_dirs(tmp_path)) == 1
+
+
+def test_members_that_run_together_wait_for_each_other_or_outlive_ctrl_c(tmp_path: Path) -> None:
+    both = ("-m", "train.seed=1,2", "parallelism=single", "launcher.max_parallel=2")
+    process = begin(tmp_path, *both, "+hardware.env.STANDIN=wait")
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "outputs").rglob("seen-0.json"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    interrupt(process)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert all((run / "KILLED").exists() for run in run_dirs(tmp_path)) and "killed" in out
+    again = run(tmp_path, *both, "launcher.retry=failed")
+    assert again.returncode == 0 and again.stdout.count("killed: skipped") == 2
 
 
 def test_a_named_run_is_the_same_run_again(tmp_path: Path) -> None:

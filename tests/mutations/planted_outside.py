@@ -84,19 +84,10 @@ OUTSIDE = [
         "tests/tracking/test_spool.py::test_lines_dropped_at_the_end_are_counted_when_it_closes",
     ),
     Bug(
-        "a checkpoint has its name before its train state",
-        f"{CHECKPOINT}/directory.py",
-        "    unfinished.rename(target)\n",
-        "    (unfinished / TRAIN_STATE).unlink()\n"
-        "    unfinished.rename(target)\n"
-        "    state.write(target)\n",
-        "tests/checkpoint/test_checkpoint.py::test_a_kill_right_after_the_rename_leaves_it_whole",
-    ),
-    Bug(
         "the newest checkpoint is removed",
         f"{CHECKPOINT}/directory.py",
-        "[:-keep] if keep else ():\n        if checkpoint != newest:",
-        "[-keep:] if keep else ():\n        if checkpoint == newest:",
+        "        if checkpoint != newest and not stays",
+        "        if not stays",
         "tests/checkpoint/test_checkpoint.py"
         "::test_only_the_newest_are_kept_and_never_the_one_just_saved_removed",
     ),

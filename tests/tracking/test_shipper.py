@@ -75,7 +75,13 @@ def status_of(run: Any, attempt: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status"), [("done", "FINISHED"), ("killed", "KILLED"), ("failed", "FAILED")]
+    ("outcome", "status"),
+    [
+        ("done", "FINISHED"),
+        ("killed", "KILLED"),
+        ("failed", "FAILED"),
+        ("requeued", "SCHEDULED"),
+    ],
 )
 def test_an_attempt_that_was_ended_has_the_status_of_its_end(
     run_at: Callable[[str], Any], outcome: str, status: str

@@ -20,6 +20,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from hydra_plugins.ringshard_hydra.composer import Composer
+
 
 class RingshardSweeper(Sweeper):
     """The cartesian product of all values: comma lists, choice, range and glob."""
@@ -71,7 +73,7 @@ class RingshardLauncher(Launcher):
         """Keeps what Hydra hands over."""
         self.hydra_context = hydra_context
         self.task_function = task_function
-        self.config = config
+        self.composer = Composer(hydra_context.config_loader, config)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -81,7 +83,7 @@ class RingshardLauncher(Launcher):
         return [JobReturn(overrides=o, status=JobStatus.COMPLETED) for o in job_overrides]
 
     def _compose(self, overrides: list[str]) -> DictConfig:
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        config = self.composer.compose(overrides)
         HydraConfig.instance().set_config(config)  # ${hydra:…} means this member until the next one
         config = config.copy()
         OmegaConf.set_readonly(config, False)

@@ -24,6 +24,8 @@ def complete(job: Job, folder: Path) -> None:
     job.output.root = _absolute(job.output.root, folder)
     job.output.name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.output.name)[:60]
     job.user.path = _absolute(job.user.path, folder)
+    if job.launcher.after:
+        job.launcher.after = _absolute(job.launcher.after, folder)
     if job.model.path:
         job.model.path = _absolute(job.model.path, folder)
     if job.model.pretrained:

@@ -22,7 +22,9 @@ Idle = Iterator[tuple[str, object, str]]
 
 def check_effects(job: Job) -> None:
     """Raises ConfigError for the first option that nothing would read; paths are absolute."""
-    for idle in (_hardware(job), _debug(job.debug), _model(job), _parallel(job), _tracking(job)):
+    for idle in (_hardware(job), _launcher(job), _debug(job.debug), _model(job)):
+        _refuse(idle)
+    for idle in (_parallel(job), _tracking(job)):
         _refuse(idle)
 
 
@@ -43,11 +45,29 @@ def refuse_filled_in(data: Data, user: User, overrides: list[str]) -> None:
 def refuse_policy(launcher: Launcher) -> None:
     """Raises ConfigError for the policy of a sweep where there is one run."""
     reason = "there is one run, and no member after it"
-    _refuse(("launcher.on_failure", policy, reason) for policy in _policy(launcher))
+    given = [(name, value) for name, value in _set(launcher, Launcher()) if name in _OF_SWEEPS]
+    _refuse((f"launcher.{name}", value, reason) for name, value in given)
 
 
-def _policy(launcher: Launcher) -> list[object]:
-    return [value for name, value in _set(launcher, Launcher()) if name == "on_failure"]
+_OF_SWEEPS = ("on_failure", "max_parallel")
+
+
+_ON_SLURM = (
+    *("wait", "snapshot", "after", "lead_s"),
+    *("max_restarts", "max_crashes", "max_timeouts"),
+)
+_HERE = ("on_failure", "stop_timeout_s")
+"""Options of the launcher that one of the two schedulers alone reads."""
+
+
+def _launcher(job: Job) -> Idle:
+    local = job.hardware.scheduler is Scheduler.local
+    other = "slurm" if local else "local"
+    for name, value in _set(job.launcher, Launcher()):
+        if name in (_ON_SLURM if local else _HERE):
+            yield f"launcher.{name}", value, f"hardware.scheduler={other} reads it"
+    if job.launcher.metric is not None and not job.launcher.wait:
+        yield "launcher.metric", job.launcher.metric, "launcher.wait=true, on slurm, shows it"
 
 
 def _refuse(idle: Idle) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from ringshard.config.leaves import named, under
 from ringshard.config.schema.data import Data, Tokenizer, TokenizerKind
 from ringshard.config.schema.evaluation import EvaluateJob, EvaluationOptions, Measurement
+from ringshard.config.schema.hardware import Hardware, Scheduler
 from ringshard.config.schema.job import Job, Output
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.model import Model
@@ -80,11 +81,17 @@ def job_of(config: EvaluateJob, source: Job) -> Job:
             micro_batch=micro_batch,
         ),
         tracking=Tracking(Backend.none, f"sqlite:///{config.output.root}/mlflow.db"),
-        launcher=Launcher(stop_timeout_s=0),  # nothing is lost
+        launcher=_launcher(config.hardware),
         debug=config.debug,
         output=config.output,
         user=config.user,
     )
+
+
+def _launcher(hardware: Hardware) -> Launcher:
+    """Of an evaluation that is stopped nothing is lost."""
+    local = hardware.scheduler is Scheduler.local
+    return Launcher(stop_timeout_s=0) if local else Launcher()
 
 
 def _data(asked: Data, frozen: Data) -> Data:

@@ -6,7 +6,10 @@ from hydra.errors import HydraException
 
 from ringshard.errors import ConfigError
 
-FREE = "model.config", "optimizer.args", "optimizer.roles", "optimizer.splits", "train.hooks"
+FREE = (
+    *("hardware.env", "hardware.slurm.extra", "model.config"),
+    *("optimizer.args", "optimizer.roles", "optimizer.splits", "train.hooks"),
+)
 """Mappings that take any key, so that a new one needs no plus."""
 _CORPORA = "data.corpora."
 

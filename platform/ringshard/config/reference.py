@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.preflight import PreflightJob
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import plain
 from ringshard.config.schema.schedule import SCHEDULES
@@ -22,7 +23,7 @@ Every key of a job. `python jobs/train.py --cfg job` prints the values of a comm
 `group=option` chooses a file of `conf/group/`, `key=value` sets a single key. This page is made
 from the schema's docstrings: `python -m ringshard.config.reference > docs/config.md`.
 """
-SCHEMAS = {"train": Job, "evaluate": EvaluateJob, "prepare": PrepareJob}
+SCHEMAS = {"train": Job, "evaluate": EvaluateJob, "prepare": PrepareJob, "preflight": PreflightJob}
 
 
 def documented(kind: type) -> dict[str, str]:

@@ -20,13 +20,14 @@ _VALUE = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY",
     re.I,
 )
+_ASSIGNED = re.compile(r"(\w+)=[\"']?[^\s$\"']")
+"""A variable of a shell's line, with a value that is no other variable's."""
 
 
 def refuse_secrets(job: Job) -> None:
     """Raises ConfigError, which does not tell the value, for the first key that holds a secret."""
     for key, value in _texts(leaves(job)):
-        variable = key.removeprefix("hardware.env.")
-        if is_secret(value) or (variable != key and value and _NAME.search(variable)):
+        if is_secret(value) or any(map(_NAME.search, _set(key, value))):
             raise ConfigError(f"{key} holds a secret, which is written to a run's files: {FIX}")
 
 
@@ -45,6 +46,13 @@ FIX = (
 def is_secret(value: object) -> bool:
     """Whether a text looks like a password or a token."""
     return isinstance(value, str) and bool(_VALUE.search(value))
+
+
+def _set(key: str, value: Any) -> list[str]:
+    """The environment variables that get a value there."""
+    if key.startswith("hardware.env."):
+        return [key.removeprefix("hardware.env.")] if value else []
+    return _ASSIGNED.findall(str(value)) if key.startswith("hardware.slurm.") else []
 
 
 def _texts(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

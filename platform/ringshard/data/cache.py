@@ -23,6 +23,17 @@ def built(folder: Path, fill: Callable[[Path], None]) -> Path:
     return folder
 
 
+class MissingError(Exception):
+    """A folder is not built yet."""
+
+
+def present(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """The folder as `built` has left it; raises MissingError where it has not."""
+    if not folder.is_dir():
+        raise MissingError(folder)
+    return folder
+
+
 def _build(folder: Path, fill: Callable[[Path], None]) -> None:
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a build that was killed

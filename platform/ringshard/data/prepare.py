@@ -6,6 +6,7 @@ prepared/ (how they become rows), each folder named by a hash of all that decide
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple, cast
 from ringshard.config.schema.data import Corpus, Data
 from ringshard.config.schema.data import Tokenizer as Config
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.reader import build
+from ringshard.config.schema.reader import build as read
 from ringshard.data import chat, progress, records, rows, store, vocabulary
-from ringshard.data.cache import built, tidied
+from ringshard.data.cache import MissingError, built, present, tidied
 from ringshard.data.checks import check
 from ringshard.data.corpus import Source, source
 from ringshard.data.documents import filled
@@ -55,6 +56,10 @@ class Prepared:
     """H(next | previous) of the validation split [nats per token]; null: vocabulary above 4096."""
 
 
+Build = Callable[[Path, Callable[[Path], None]], Path]
+"""Given a folder and what fills it, the folder."""
+
+
 class _Input(NamedTuple):
     """A corpus of the mixture, and the state in which its documents are."""
 
@@ -64,23 +69,24 @@ class _Input(NamedTuple):
     state: Any
 
 
-def prepare(data: Data) -> Prepared:
+def prepare(data: Data, build: Build = built) -> Prepared:
     """Build what is missing; raises ConfigError, and then leaves nothing half-built.
 
     What is whole stays: where rows turn out too long, the stores need not be built once more.
+    build: `present` builds nothing, and raises MissingError instead.
     """
     check(data)
     inputs = _inputs(data)
     cache = Path(data.cache).expanduser().absolute()
     with tidied(cache):
         key = hashed(_FORMAT, vocabulary.fingerprint(data.tokenizer, [i.state for i in inputs]))
-        tokenizer = _tokenizer(cache / "tokenizers" / key, data.tokenizer, inputs)
+        tokenizer = _tokenizer(cache / "tokenizers" / key, data.tokenizer, inputs, build)
         mixture = {}
         for each in inputs:
             name = hashed(key, each.state, _reading(each))
-            folder = _store(cache / "stores" / name, each, tokenizer)
+            folder = _store(cache / "stores" / name, each, tokenizer, build)
             mixture[each.name] = TokenizedCorpus(each.corpus.weight, folder, Store(folder))
-        return _prepared(cache / "prepared", data, mixture, tokenizer, key)
+        return _prepared(cache / "prepared", data, mixture, tokenizer, key, build)
 
 
 def _inputs(data: Data) -> list[_Input]:
@@ -98,7 +104,7 @@ def _reading(each: _Input) -> list[Any]:
     return [corpus.document.name, corpus.separator, records.fields(corpus)]
 
 
-def _tokenizer(folder: Path, config: Config, inputs: list[_Input]) -> Tokenizer:
+def _tokenizer(folder: Path, config: Config, inputs: list[_Input], build: Build) -> Tokenizer:
     """The tokenizer; what is learned from the corpora is kept in `folder`."""
     if not vocabulary.is_learned(config):
         return vocabulary.given(config)
@@ -108,10 +114,10 @@ def _tokenizer(folder: Path, config: Config, inputs: list[_Input]) -> Tokenizer:
             pieces = chain.from_iterable(each.source.pieces() for each in inputs)
             vocabulary.learned(config, filled(pieces)).save(draft)
 
-    return load(built(folder, fill))
+    return load(build(folder, fill))
 
 
-def _store(folder: Path, each: _Input, tokenizer: Tokenizer) -> Path:
+def _store(folder: Path, each: _Input, tokenizer: Tokenizer, build: Build) -> Path:
     """The tokens of a corpus, in `folder`."""
     masked = bool(each.corpus.prompt_field or each.corpus.messages_field)
 
@@ -124,27 +130,33 @@ def _store(folder: Path, each: _Input, tokenizer: Tokenizer) -> Path:
         if each.source.fingerprint() != each.state:
             raise ConfigError(f"data.corpora.{each.name} changed while it was read: prepare again")
 
-    return built(folder, fill)
+    return build(folder, fill)
 
 
 def _prepared(
-    cache: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer, key: str
+    cache: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer, key: str, build: Build
 ) -> Prepared:
     """The rows of all corpora; the stores are named as well, since equal ones may come and go."""
     stores = [corpus.folder.name for corpus in mixture.values()]
     name = hashed(key, rows.digest(data, mixture), stores)
-    folder = built(cache / name, lambda draft: rows.write(draft, data, mixture, tokenizer))
+    folder = build(cache / name, lambda draft: rows.write(draft, data, mixture, tokenizer))
     metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
     known = {field.name: metadata[field.name] for field in fields(Prepared)[1:]}
     return Prepared(prepared=str(folder), **known)
 
 
 def main() -> int:
-    """Prepare the data of the job on stdin; the last line on stdout is `Prepared` as JSON."""
-    job = cast(Job, build(Job, json.load(sys.stdin)))
+    """Prepare the data of the job on stdin; the last line on stdout is `Prepared` as JSON.
+
+    With --ready nothing is prepared: it is null where something is missing.
+    """
+    build = present if "--ready" in sys.argv else built
+    job = cast(Job, read(Job, json.load(sys.stdin)))
     try:
         import_user_modules(job.user)
-        print(json.dumps(asdict(prepare(job.data))))
+        print(json.dumps(asdict(prepare(job.data, build))))
+    except MissingError:
+        print("null")
     except (ConfigError, OSError) as error:
         print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         return 2

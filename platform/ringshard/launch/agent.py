@@ -1,20 +1,17 @@
 """One attempt of a run on this machine, from its frozen job to its marker."""
 
 import importlib
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.job import Job
 from ringshard.launch import torchrun
-from ringshard.launch.environment import rank_environment
+from ringshard.launch.environment import in_environment, rank_environment
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir
@@ -92,26 +89,13 @@ def _run_here(path: Path, attempt: int, job: Job, module: str, stop: StopRequest
     """debug=on: the trainer in this process, so that breakpoint() and an IDE work."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with _in_environment(rank_environment(job.hardware)):
+        with in_environment(rank_environment(job.hardware)):
             importlib.import_module(f"{module}.__main__").main(path, attempt)
     except KeyboardInterrupt:
         stop.remember(signal.SIGINT, None)
     finally:
         signal.signal(signal.SIGINT, handler)
     return 0
-
-
-@contextmanager
-def _in_environment(wanted: dict[str, str]) -> Iterator[None]:
-    """This process with another environment, for a while."""
-    before = dict(os.environ)
-    try:
-        os.environ.clear()
-        os.environ.update(wanted)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _judge(run: RunDir, attempt: int, code: int, stop: StopRequests) -> Ended:

@@ -1,5 +1,9 @@
 """The environment of a run's processes."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ringshard import child
 from ringshard.config.schema.hardware import Hardware
 
@@ -22,3 +26,23 @@ def rank_environment(hardware: Hardware) -> dict[str, str]:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **hardware.env,
     }
+
+
+def submission_environment() -> dict[str, str]:
+    """What a job is submitted in: nothing of the job that the shell may stand in, or of its ranks,
+    but where the cluster is."""
+    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    return child.environment() | kept
+
+
+@contextmanager
+def in_environment(wanted: dict[str, str]) -> Iterator[None]:
+    """This process with another environment, for a while."""
+    before = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(wanted)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -71,9 +71,8 @@ def _errors(attempt: Path) -> list[dict[str, Any]]:
 
 
 def _deaths(attempt: Path) -> list[Death]:
-    """From torchrun's report, the earliest first."""
-    log = attempt / "torchrun.log"
-    text = log.read_text(errors="replace") if log.exists() else ""
+    """From the reports of all nodes' torchruns, the earliest first."""
+    text = "\n".join(log.read_text(errors="replace") for log in attempt.glob("torchrun*.log"))
     found = [(datetime.fromisoformat(m["time"]), m) for m in _DEATH.finditer(text)]
     return sorted(Death(time, int(m["rank"]), int(m["code"])) for time, m in found)
 

@@ -27,25 +27,41 @@ from ringshard.errors import ConfigError
 from ringshard.launch.own_code import check_names
 
 
-def prepare_all(jobs: list[Job], trains: bool = True) -> None:
+def prepare_all(jobs: list[Job], trains: bool = True, ready_only: bool = False) -> list[Job]:
     """Fills `data.prepared` and `data.digest` of every job; equal data are prepared once.
+
+    ready_only: only from what lies there; the jobs whose data are missing are returned.
 
     Raises ChildError after the preparation has said its sentence on stderr, and ConfigError for a
     model that can't be built, does not fit the data or, as it is used, the attention; trains:
     whether it is trained, not only evaluated.
     """
     vocabularies = check_models(jobs, trains)
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, dict[str, Any] | None] = {}
+    missing = []
     for job, vocabulary in zip(jobs, vocabularies, strict=True):
         key = json.dumps(leaves(job.data), sort_keys=True)
-        prepared = known[key] = known.get(key) or _prepare(job)
-        job.data.prepared, job.data.digest = prepared["prepared"], prepared["digest"]
-        needed = prepared["vocab_size"]
-        if vocabulary is not None and vocabulary < needed:
-            raise ConfigError(
-                f"model.config.vocab_size={vocabulary} is less than the {needed} token ids of the"
-                f" data: set it to {needed} or more, or choose another tokenizer"
-            )
+        if key not in known:
+            known[key] = _ready(job) if ready_only else _prepare(job)
+        if (prepared := known[key]) is None:
+            missing.append(job)
+        else:
+            fill_in(job, vocabulary, prepared)
+    return missing
+
+
+def fill_in(job: Job, vocabulary: int | None, prepared: dict[str, Any]) -> None:
+    """What came out of a preparation; raises ConfigError where the model has too few token ids.
+
+    vocabulary: how many it insists on; None: it follows the data.
+    """
+    job.data.prepared, job.data.digest = prepared["prepared"], prepared["digest"]
+    needed = prepared["vocab_size"]
+    if vocabulary is not None and vocabulary < needed:
+        raise ConfigError(
+            f"model.config.vocab_size={vocabulary} is less than the {needed} token ids of the"
+            f" data: set it to {needed} or more, or choose another tokenizer"
+        )
 
 
 def check_models(jobs: list[Job], trains: bool = True) -> list[int | None]:
@@ -72,6 +88,14 @@ def _check_model(job: Job, trains: bool) -> int | None:
             f" the {model.model_type}: set data.seq_len={model.max_positions}"
         )
     return model.vocab_size if model.vocab_size > 1 else None
+
+
+def _ready(job: Job) -> dict[str, Any] | None:
+    """What lies there; None where something is missing, which takes more than a look."""
+    answer: dict[str, Any] | None = child.ask(
+        "ringshard.data.prepare", "--ready", about=plain(job), aloud=True
+    )
+    return answer
 
 
 def _prepare(job: Job | PrepareJob) -> dict[str, Any]:

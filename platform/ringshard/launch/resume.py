@@ -17,8 +17,10 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
 from ringshard.launch.identity import Run
+from ringshard.launch.plan import show_plan
 from ringshard.launch.rundir import Outcome, Record, RunDir
-from ringshard.launch.start import dry_run, run_all
+from ringshard.launch.start import run_all
+from ringshard.launch.state import State, ask_queue, state
 
 # What may differ from the frozen job without changing the curve up to now.
 MAY_CHANGE = (
@@ -34,8 +36,12 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     attempt = run_dir.last_attempt()
     if attempt == 0:
         raise ConfigError(f"resume={path}: the run has no attempt to go on from, start a new run")
-    if run_dir.is_running():
-        raise ConfigError(f"resume={path}: the run is running, wait for its end or stop it first")
+    # Whoever holds the run is at work in it, even after its last word.
+    stands = State.running if run_dir.is_running() else state(run_dir, ask_queue())
+    if stands.lives:
+        raise ConfigError(
+            f"resume={path}: the run is {stands.name}, wait for its end or stop it first"
+        )
     record = run_dir.about()
     before = run_dir.overrides(attempt)
     job = _changed(run_dir.job(attempt), record, before, command)
@@ -44,7 +50,7 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     overrides = _merged(before, command.overrides)
     run = Run(job, overrides, record.signature, record.sweep, run_dir, again=True)
     if command.dry_run or job.launcher.dry_run:
-        dry_run([run])
+        show_plan([run], module)
         return 0
     return run_all(command, [run], module)
 
@@ -56,7 +62,6 @@ def _changed(frozen: Job, record: Record, before: list[str], command: Command) -
     before = _merged(before, [quoted("output.root", frozen.output.root)])
     old = _job(Command(config_name, options, before))
     new = _job(Command(config_name, options, _merged(before, command.overrides)))
-    leftover = new.parallelism.dp_shard == -1
     leftover = new.parallelism.dp_shard == -1
     complete(old, Path.cwd())
     complete(new, Path.cwd())

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, TypeVar, cast
 from filelock import FileLock, Timeout
 from yaml import YAMLError
 
+from ringshard.checkpoint.directory import committed
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, read_job
@@ -28,6 +30,7 @@ class Outcome(Enum):
     done = "DONE"
     killed = "KILLED"
     failed = "FAILED"
+    requeued = "REQUEUED"
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,19 @@ class RunDir:
         diverged = self.result(self.last_attempt()).get("skipped_at_end")
         return f"{outcome}, diverged" if diverged else outcome
 
+    def newest_step(self) -> int:
+        """Steps of the newest checkpoint; 0: there is none."""
+        return max(committed(self.path / "checkpoints"), default=0)
+
     def finish(self, attempt: int, outcome: Outcome, details: dict[str, Any]) -> None:
         """Writes exit.json, then the marker."""
         write_json(self.attempt(attempt) / "exit.json", {"outcome": outcome.name, **details})
         self.clear_markers()
         write_whole(self.path / outcome.value, f"attempt {attempt}\n")
+
+    def discard_attempt(self, whole: bool) -> None:
+        """Takes back the newest attempt, which nobody has begun; whole: the run was new as well."""
+        shutil.rmtree(self.path if whole else self.attempt(self.last_attempt()))
 
     def clear_markers(self) -> None:
         """Takes away what an earlier attempt said about the run."""

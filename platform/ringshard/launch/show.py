@@ -1,4 +1,4 @@
-"""What a command prints about its runs: the dry run, the end of a run, the table of a sweep."""
+"""What a command prints about its runs: the end of a run, the table of a sweep."""
 
 import os
 import shlex
@@ -11,33 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.checkpoint.directory import committed
-from ringshard.config.leaves import leaves
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
-from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
-
-
-def dry_run(runs: list[Run]) -> None:
-    """Name, folder, command and differing keys of every member; nothing is written."""
-    differing = _differing(runs)
-    for index, run in enumerate(runs):
-        hardware, attempt = run.job.hardware, run.dir.last_attempt() + 1
-        processes = f"{hardware.nodes} × {hardware.processes_per_node} processes"
-        print(f"[{index + 1}/{len(runs)}] {run.job.output.name}  {run.signature}")
-        print(f"  folder   {run.dir.path}")
-        print(f"  where    {hardware.scheduler.name}, {processes}, {hardware.device.name}")
-        print(f"  command  {shlex.join(torchrun.command(run.job, run.dir.path, attempt))}")
-        for key in differing:
-            print(f"  {key}={leaves(run.job).get(key)}")
-    print("dry run: nothing was written")
-
-
-def _differing(runs: list[Run]) -> list[str]:
-    every = [leaves(run.job) for run in runs]
-    keys = sorted(set().union(*every))
-    return [key for key in keys if any(one.get(key) != every[0].get(key) for one in every)]
 
 
 def ended(run: RunDir, attempt: int, outcome: str) -> None:

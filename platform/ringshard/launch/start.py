@@ -13,12 +13,15 @@ from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.errors import ConfigError
-from ringshard.launch import show
+from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
-from ringshard.launch.prepare import check_models, prepare_all
+from ringshard.launch.plan import show_plan
+from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
+from ringshard.launch.state import ask_queue, is_wanted, state
+from ringshard.launch.together import run_together
 from ringshard.launch.tracker import create_store
 
 
@@ -31,26 +34,22 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
     if len(members) == 1:
         refuse_policy(members[0].config.launcher)
     runs = place(command, members)
+    _refuse_two_places(runs)
     if command.dry_run or runs[0].job.launcher.dry_run:
-        dry_run(runs)
+        show_plan(runs, module)
         return 0
     return run_all(command, runs, module)
 
 
-def dry_run(runs: list[Run]) -> None:
-    """Shows what would run, once all is checked that needs no data."""
-    check_models([run.job for run in runs])
-    show.dry_run(runs)
-
-
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
+    if runs[0].job.hardware.scheduler is Scheduler.slurm:
+        return _submit(command, runs, module)
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
     _prepare(todo)
-    for tracking in {run.job.tracking.uri: run.job.tracking for run in todo}.values():
-        create_store(tracking)
+    _create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
     codes = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
@@ -58,20 +57,47 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     return max(codes, default=0)
 
 
-def _prepare(runs: list[Run]) -> None:
+def _submit(command: Command, runs: list[Run], module: str) -> int:
+    """The same on Slurm: what is missing is submitted, and watched to its end where asked."""
+    from ringshard.launch.slurm import start as slurm  # submitit takes a third of a second
+    from ringshard.launch.slurm.submission import submitting
+    from ringshard.launch.slurm.watch import watch
+
+    slurm.require_cluster()
+    with submitting(Path(runs[0].job.output.root)):
+        todo, rest = slurm.split(runs, ask_queue())
+        for run, stands in rest:
+            print(f"{show.short(run.dir.path)} {stands.name}: skipped")
+        if todo:
+            missing = _prepare(todo, ready_only=True)
+            _create_stores(todo)
+            ids = slurm.submit_all(command, todo, missing, module)
+            slurm.announce_end(todo, ids)
+        manifest.write(runs, ask_queue())
+    return watch(runs) if runs[0].job.launcher.wait else 0
+
+
+def _create_stores(runs: list[Run]) -> None:
+    for tracking in {run.job.tracking.uri: run.job.tracking for run in runs}.values():
+        create_store(tracking)
+
+
+def _prepare(runs: list[Run], ready_only: bool = False) -> list[Job]:
     """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
-    that goes on would read other data than before."""
+    that goes on would read other data than before. Returns the jobs whose data are missing."""
     frozen = {id(run): run.dir.frozen_data() for run in runs}
-    prepare_all([run.job for run in runs if not _lies_there(frozen[id(run)])])
+    new = [run.job for run in runs if not _lies_there(frozen[id(run)])]
+    missing = prepare_all(new, ready_only=ready_only)
     for run in runs:
         before, data = frozen[id(run)], run.job.data
         if before and _lies_there(before):
             data.prepared, data.digest = before.prepared, before.digest
-        elif before and before.digest != data.digest:
+        elif before and data.digest and before.digest not in (None, data.digest):
             raise ConfigError(
                 f"the data of {show.short(run.dir.path)} are not what they were (digest"
                 f" {before.digest}, now {data.digest}): restore the text, or start a new run"
             )
+    return missing
 
 
 def _lies_there(data: Data | None) -> bool:
@@ -82,10 +108,12 @@ def _run_each(
     command: Command, runs: list[Run], module: str, rows: list[tuple[Run, str, int]]
 ) -> Iterator[int]:
     """Exit codes of the members; stops after Ctrl-C, or after a failure if the policy says so."""
-    for index, run in enumerate(runs):
-        if len(runs) > 1:
-            print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)
-        ended = _run_or_skip(command, run, module)
+    limit = runs[0].job.launcher.max_parallel or 1
+    together = limit > 1 and len(runs) > 1
+    ends = (
+        run_together(command, runs, module, limit) if together else _in_turn(command, runs, module)
+    )
+    for run, ended in ends:
         how = ended if isinstance(ended, str) else ended.outcome.name
         rows.append((run, how, run.dir.last_attempt()))
         if isinstance(ended, str):
@@ -94,13 +122,27 @@ def _run_each(
         yield ended.code
         if ended.stopped and run is not runs[-1]:
             yield ended.stopped
+        if together:
+            print(f"{show.short(run.dir.path)} {how}", flush=True)
+            continue
         stop = run.job.launcher.on_failure is OnFailure.stop
         if ended.stopped or (ended.outcome is Outcome.failed and stop):
             return
 
 
+def _in_turn(command: Command, runs: list[Run], module: str) -> Iterator[tuple[Run, Ended | str]]:
+    """One run after another, each of which has the terminal."""
+    for index, run in enumerate(runs):
+        if len(runs) > 1:
+            print(f"\n[{index + 1}/{len(runs)}] {' '.join(run.overrides)}", flush=True)
+        yield run, _run_or_skip(command, run, module)
+
+
 def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
     """How a new attempt ended, or why there was none: it is running elsewhere, or done by now."""
+    stands = state(run.dir, ask_queue())
+    if not run.again and not is_wanted(stands, run.job.launcher.retry):
+        return stands.name
     try:
         with run.dir.claimed():
             if _is_done(run):
@@ -123,13 +165,21 @@ def _is_done(run: Run) -> bool:
     return run.dir.outcome() is Outcome.done and not run.again
 
 
+def _refuse_two_places(runs: list[Run]) -> None:
+    """Raises ConfigError for a sweep of which a part runs here and a part on a cluster."""
+    if len({run.job.hardware.scheduler for run in runs}) > 1:
+        raise ConfigError(
+            "hardware.scheduler differs between the members: start those of the cluster and those"
+            " of this machine with a command each"
+        )
+
+
 def refuse_machine(job: Job) -> None:
     """Raises ConfigError: what composes anywhere may still not run on this machine."""
-    if job.hardware.scheduler is not Scheduler.local:
-        raise ConfigError(
-            f"hardware.scheduler={job.hardware.scheduler.name} is not supported in this version:"
-            " use hardware=cpu_local or gpu_local"
-        )
+    if job.hardware.scheduler is Scheduler.slurm:
+        from ringshard.launch.slurm import start as slurm  # submitit takes a third of a second
+
+        return slurm.require_cluster()
     drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
     if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):
         raise ConfigError(

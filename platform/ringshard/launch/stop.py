@@ -39,9 +39,10 @@ class StopRequests:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Collects stop signals instead of dying of them."""
+    """Collects stop signals instead of dying of them; one that was held back arrives now."""
     requests = StopRequests()
     before = {number: signal.signal(number, requests.remember) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         yield requests
     finally:

@@ -1,9 +1,11 @@
-"""The ranks of one machine, started by torchrun in a session of its own."""
+"""The ranks of one node, started by torchrun in a session of its own."""
 
 import os
 import signal
 import subprocess
+import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,36 +20,79 @@ STOP = signal.SIGUSR2
 """What tells a rank to stop at the next step boundary."""
 
 
-def command(job: Job, run_dir: Path, attempt: int, module: str = "ringshard.train") -> list[str]:
-    """torchrun's command line; localhost:0 takes a free port, so that two runs never clash."""
-    hardware = job.hardware
+@dataclass(frozen=True)
+class Meeting:
+    """Where and how the torchruns of a job find each other; by default there is one."""
+
+    endpoint: str = "localhost:0"
+    """host:port; port 0 takes a free one, so that two runs never clash."""
+    name: str | None = None
+    """What distinguishes it from others at the same place; null: run and attempt."""
+    node: int = 0
+    """This node's number; the first one keeps the store."""
+    max_restarts: int = 0
+    """How often the ranks are started again in place."""
+
+
+ALONE = Meeting()
+
+
+def command(
+    job: Job,
+    run_dir: Path,
+    attempt: int,
+    module: str = "ringshard.train",
+    meeting: Meeting = ALONE,
+) -> list[str]:
+    """torchrun's command line on one node."""
+    hardware, folder = job.hardware, run_dir / "attempts" / str(attempt)
     return [
-        *child.command("torch.distributed.run"),
+        *_python(job),
+        *("-m", "torch.distributed.run"),
         f"--nnodes={hardware.nodes}",
         f"--nproc-per-node={hardware.processes_per_node}",
-        "--max-restarts=0",
+        f"--max-restarts={meeting.max_restarts}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={'localhost:0' if hardware.nodes == 1 else 'FIRST_NODE:29400'}",
-        f"--rdzv-id={run_dir.name}-{attempt}",
+        f"--rdzv-endpoint={meeting.endpoint}",
+        f"--rdzv-id={meeting.name or f'{run_dir.name}-{attempt}'}",
+        *_host(hardware.nodes, meeting.node),
         "--monitor-interval=0.1",
-        f"--log-dir={run_dir / 'attempts' / str(attempt) / 'torchrun'}",  # not the temporary folder
+        f"--log-dir={folder / 'torchrun'}",  # not the temporary folder
         "--shutdown-timeout=5",  # once a rank has failed, the others wait for it in vain
         *("-m", module, str(run_dir), str(attempt)),
     ]
 
 
-def start(job: Job, run_dir: Path, attempt: int, module: str) -> "subprocess.Popen[bytes]":
+def _python(job: Job) -> list[str]:
+    slurm = job.hardware.slurm
+    return [*slurm.container, slurm.container_python] if slurm.container else [sys.executable]
+
+
+def _host(nodes: int, node: int) -> list[str]:
+    """Who keeps the store is told: torchrun's guess by names waits for ever where a host has two.
+
+    Nodes of one job may start minutes apart.
+    """
+    return [f"--rdzv-conf=is_host={int(node == 0)},join_timeout=900"] if nodes > 1 else []
+
+
+def start(
+    job: Job, run_dir: Path, attempt: int, module: str, meeting: Meeting = ALONE
+) -> "subprocess.Popen[bytes]":
     """Starts torchrun with stop signals blocked, in the ranks until they can answer.
 
     The ranks inherit the terminal as stdout; what torchrun itself says goes to torchrun.log.
     """
-    log = run_dir / "attempts" / str(attempt) / "torchrun.log"
+    name = f"torchrun-{meeting.node}.log" if meeting.node else "torchrun.log"
+    log = run_dir / "attempts" / str(attempt) / name
+    # In a container, who is whose parent is the container's affair.
+    agent = {} if job.hardware.slurm.container else {"RINGSHARD_AGENT": str(os.getpid())}
     with log.open("wb") as noise, blocked(STOP):
         return subprocess.Popen(
-            command(job, run_dir, attempt, module),
+            command(job, run_dir, attempt, module, meeting),
             stdin=subprocess.DEVNULL,
             stderr=noise,
-            env={**rank_environment(job.hardware), "RINGSHARD_AGENT": str(os.getpid())},
+            env=rank_environment(job.hardware) | agent,
             start_new_session=True,
             preexec_fn=partial(child.die_with, os.getpid()),
         )

@@ -24,9 +24,16 @@ def create_store(tracking: Tracking) -> None:
         ) from error
 
 
-def start_shipper(tracking: Tracking, run_dir: Path, attempt: int) -> Shipper | None:
-    """The process that carries the spool to MLflow; Ctrl-C does not reach it."""
+def start_shipper(
+    tracking: Tracking, run_dir: Path, attempt: int, on_cluster: bool = False
+) -> Shipper | None:
+    """The process that carries the spool to MLflow; Ctrl-C does not reach it.
+
+    on_cluster: an sqlite file, on a disk that many machines share, is left to the submit host.
+    """
     if tracking.backend is not Backend.mlflow:
+        return None
+    if on_cluster and tracking.uri.startswith("sqlite"):
         return None
     log = run_dir / "attempts" / str(attempt) / "shipper.log"
     with log.open("wb") as out, blocked():

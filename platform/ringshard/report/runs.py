@@ -11,6 +11,7 @@ import yaml
 
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import ask_queue, state
 from ringshard.tracking.spool import read_spool, spools
 
 Curve = list[tuple[int, float]]
@@ -44,11 +45,8 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """done, killed, failed (each perhaps diverged), running, or interrupted (nobody is at work
-        and nobody told why)."""
-        if outcome := self.dir.outcome():
-            return self.dir.told(outcome.name)
-        return "running" if self.dir.is_running() else "interrupted"
+        """Where it stands: the name of a State, perhaps diverged."""
+        return self.dir.told(state(self.dir, ask_queue()).name)
 
     @cached_property
     def config(self) -> dict[str, object]:

@@ -71,6 +71,10 @@ class RemoteRun:
         tags = [RunTag("ringshard.incomplete", f"{lost} lines lost")] if lost else []
         self._client.log_batch(self.run_id, metrics=metrics, tags=tags)
 
+    def wait(self, status: str) -> None:
+        """Say that it goes on later."""
+        self._client.update_run(self.run_id, status=status)
+
     def end(self, status: str, told_in: Path) -> None:
         """Set the final status, as of the time when the file that tells it was written."""
         self._client.set_terminated(self.run_id, status, _milliseconds(told_in))

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import lives
 from ringshard.tracking import names
 from ringshard.tracking.batches import batches
 from ringshard.tracking.ledger import Ledger
@@ -32,7 +33,8 @@ _BATCH = 1000
 """Most points that MLflow takes in a request."""
 _POLL_S = 2.0
 _LONGEST_WAIT_S = 60.0
-_STATUS = {"done": "FINISHED", "killed": "KILLED", "failed": "FAILED"}
+_QUEUED = "SCHEDULED"
+_STATUS = {"done": "FINISHED", "killed": "KILLED", "failed": "FAILED", "requeued": _QUEUED}
 """exit.json's outcome -> status in MLflow."""
 _RUNNING = "RUNNING"
 
@@ -68,10 +70,11 @@ class Shipper:
     def status(self) -> str:
         """The attempt's state, in MLflow's words, as the run directory tells it.
 
-        Without exit.json it is at work as long as its agent holds the run; else it was killed.
+        Without exit.json it is at work as long as its agent holds the run, or its job is in the
+        queue; else it was killed.
         """
         run = RunDir(self._run_dir)
-        held = run.is_running()  # asked first: exit.json is written before the run is let go
+        held = lives(run)  # asked first: exit.json is written before the run is let go
         if self.exit_file.exists():
             outcome = json.loads(self.exit_file.read_text(encoding="utf-8"))["outcome"]
             return _STATUS[outcome]
@@ -89,7 +92,10 @@ class Shipper:
         for spool in self._history():
             self._drain(remote, spool)
         if status != _RUNNING and self._ledger.ended < self._attempt:
-            remote.end(status, self._last_sign())
+            if status == _QUEUED:
+                remote.wait(status)
+            else:
+                remote.end(status, self._last_sign())
             self._note(replace(self._ledger, ended=self._attempt))
         return Shipped(status, self._ledger.lost)
 

@@ -32,7 +32,7 @@ from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
 from ringshard.train.console import Console
 from ringshard.train.estimate import documents
-from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
+from ringshard.train.hooks import CollectGarbage, Evaluate, FirstStep, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
@@ -85,7 +85,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         length=length,
         state=state,
         recorder=Recorder(_peak(job, mesh, description, training), mesh.device, training.corpora),
-        hooks=_hooks(job, evaluation, save),
+        hooks=_hooks(job, attempt, evaluation, save),
         stop_requested=stop,
         release=release,
         console=_console(job, attempt, length, state) if first else None,
@@ -154,9 +154,10 @@ def _peak(job: Job, mesh: Mesh, description: Description, training: Dataset) -> 
     return Peak(per_token, one * mesh.world_size, mesh.world_size)
 
 
-def _hooks(job: Job, evaluation: Evaluate, save: Save) -> list[Hook]:
+def _hooks(job: Job, attempt: Attempt, evaluation: Evaluate, save: Save) -> list[Hook]:
     own = [_own_hook(name, args) for name, args in job.train.hooks.items()]
-    return [Log(job.train.log_every), evaluation, save, CollectGarbage(), *own]
+    log = Log(job.train.log_every)
+    return [FirstStep(attempt), log, evaluation, save, CollectGarbage(), *own]
 
 
 def _own_hook(name: str, args: dict[str, Any]) -> Hook:
@@ -174,4 +175,6 @@ def _console(job: Job, attempt: Attempt, length: Length, state: TrainState) -> C
 def _spool(job: Job, attempt: Attempt) -> Spool | None:
     if job.tracking.backend is Backend.none:
         return None
-    return Spool(attempt.run_dir, attempt.number, "rank0")
+    # Ranks that were started again in place write a file of their own.
+    earlier = (attempt.run_dir / "track").glob(f"spool-{attempt.number}.*-rank0.jsonl")
+    return Spool(attempt.run_dir, attempt.number, "rank0", restart=len(list(earlier)))

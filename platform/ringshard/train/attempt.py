@@ -51,6 +51,10 @@ class Attempt:
             },
         )
 
+    def record_first_step(self) -> None:
+        """Tells the agent that there is something to save (rank 0)."""
+        write_json(self.folder / "first-step.json", {"time": time.time()})
+
     def record_result(self, result: dict[str, Any]) -> None:
         """Leaves what the run came to (rank 0)."""
         write_json(self.folder / "result.json", result)

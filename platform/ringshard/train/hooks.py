@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from ringshard.checkpoint.saver import Saver
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
+from ringshard.train.attempt import Attempt
 from ringshard.train.evaluation.loss import Evaluation, evaluate
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ def due(step: int, every: int, last: bool) -> bool:
     """Whether something that happens every `every` steps (0: only at the end) happens after `step`
     steps."""
     return last or (every > 0 and step % every == 0)
+
+
+class FirstStep:
+    """Word of the first step of an attempt, once."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt: Attempt | None = attempt
+
+    def after_step(self, trainer: "Trainer", last: bool) -> None:
+        """See Hook."""
+        if self.attempt and trainer.mesh.is_first:
+            self.attempt.record_first_step()
+        self.attempt = None
 
 
 class Log:

@@ -1,7 +1,8 @@
 """Stands in for the trainer in tests of the agent: a rank of the real protocol, without torch.
 
 STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), raise:RANK,
-raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK (reads a line from stdin).
+raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK (reads a line from stdin), fail_seed:N
+(fails where train.seed is N).
 """
 
 import json
@@ -10,6 +11,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+import yaml
 
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.errors import ConfigError
@@ -30,6 +33,11 @@ def main(run_dir: Path, number: int) -> None:
     environment = {k: v for k, v in os.environ.items() if k.startswith(SHOWN)}
     seen = json.dumps({"pid": os.getpid(), **environment})
     (attempt.folder / f"seen-{attempt.rank}.json").write_text(seen)
+    if what == "fail_seed":
+        seed = yaml.safe_load((attempt.folder / "job.yaml").read_text())["train"]["seed"]
+        if seed == int(who):
+            raise RuntimeError(f"seed {seed} went out")
+        what = "finish"
     if who == str(attempt.rank):
         act(what, stop)
     while what == "deaf" or (what not in ("finish", "ask") and not stop()):

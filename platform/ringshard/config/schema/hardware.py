@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 
 class Scheduler(Enum):
@@ -34,6 +35,21 @@ class Slurm:
     """Node features, as in sbatch --constraint."""
     exclusive: bool = False
     """Whether whole nodes are taken."""
+    memory_gb: float | None = None
+    """Memory of each node, 0 for all that it has; null takes the cluster's default [GB]."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further flags of sbatch by name, as in {reservation: night}; true for one without a value."""
+    prepare_partition: str | None = None
+    """Partition of the job that prepares data, where they are missing; null: the same."""
+    setup: list[str] = field(default_factory=list)
+    """Shell lines that the job begins with, as in `module load cuda`."""
+    python: str | None = None
+    """Python of the nodes; null: the one that submits."""
+    container: list[str] = field(default_factory=list)
+    """Command in front of the ranks' own, as in [apptainer, exec, --nv, ringshard.sif]; the agent
+    stays outside, where scontrol is."""
+    container_python: str = "python"
+    """Python inside the container."""
 
 
 @dataclass

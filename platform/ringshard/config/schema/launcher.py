@@ -11,13 +11,55 @@ class OnFailure(Enum):
     stop = "stop"
 
 
+class Retry(Enum):
+    """Which members that ended without being done are started again by the same command."""
+
+    all = "all"
+    failed = "failed"
+    timeout = "timeout"
+    none = "none"
+
+
+class Snapshot(Enum):
+    """Which files of the code are frozen; none: the code is run as it lies there then."""
+
+    copy = "copy"
+    git = "git"
+    none = "none"
+
+
 @dataclass
 class Launcher:
-    """How members of a sweep are started."""
+    """How runs and the members of a sweep are started."""
 
     dry_run: bool = False
     """Whether the jobs are only printed (same as --dry-run)."""
     on_failure: OnFailure = OnFailure.go_on
-    """go_on: the other members still run; stop: they don't."""
+    """local only; go_on: the other members still run; stop: they don't."""
+    retry: Retry = Retry.all
+    """What the same command starts again of a sweep's members that are not done: all of them, those
+    that failed, those that ran out of time, or none."""
+    max_parallel: int | None = None
+    """Members of a sweep that run at once; null: one (local), or as many as Slurm starts."""
+    wait: bool = False
+    """slurm only: whether the command shows the runs until they end (Ctrl-C leaves them running);
+    else it ends once they are submitted."""
+    metric: str | None = None
+    """slurm only: metric whose last value is the result of a run, as in val/loss; printed at the
+    end by a command that waits."""
+    snapshot: Snapshot = Snapshot.copy
+    """slurm only: what is frozen of Ringshard's code and the user's modules; copy: all files that
+    git does not ignore; git: only those that it tracks; none: nothing."""
+    after: str | None = None
+    """slurm only: folder of a run that has to be done before this one starts."""
+    max_restarts: int = 1
+    """slurm only: how often the ranks are started again in place, after one of them died."""
+    max_crashes: int = 3
+    """slurm only: how often a job that crashed, or lost a node, is queued again."""
+    max_timeouts: int = 100
+    """slurm only: how often a run that reached its time limit is queued again."""
+    lead_s: int | None = None
+    """slurm only: how long before its time limit a run stops and saves; null: three times the
+    longest checkpoint of the run so far and a minute, 120 where none was saved yet [s]."""
     stop_timeout_s: float = 60.0
-    """How long a stopped run may take to save and end before it is killed [s]."""
+    """local only: how long a stopped run may take to save and end before it is killed [s]."""

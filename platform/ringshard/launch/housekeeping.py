@@ -1,0 +1,138 @@
+"""What is done to a run that exists: read its logs, cancel it, measure it, remove it."""
+
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ringshard.checkpoint.directory import pins
+from ringshard.errors import ConfigError
+from ringshard.files import read_json
+from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.queue import SlurmError
+from ringshard.launch.state import State, ask_queue, job_id, state
+
+_PINNED = "PINNED"
+_GONE = ".deleted-"
+
+
+def attempts(run: RunDir) -> Iterator[tuple[str, ...]]:
+    """Number, begin, job, hosts, outcome, reason and saved step of every attempt."""
+    for number in range(1, run.last_attempt() + 1):
+        folder = run.attempt(number)
+        began, end = (read_json(folder / f"{name}.json") or {} for name in ("started", "exit"))
+        if not folder.exists():
+            continue
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began["time"])) if began else ""
+        hosts = ",".join(began.get("hosts", [began.get("host", "")]))
+        outcome, why = end.get("outcome", ""), end.get("error") or end.get("why") or ""
+        step = str(end.get("step", ""))
+        yield str(number), clock, str(began.get("job", "")), hosts, outcome, str(why)[:100], step
+
+
+def accounted(run: RunDir) -> str | None:
+    """What sacct says of the run's job; None where there is no job or no accounting."""
+    job = job_id(run)
+    return queue.ended([job]).get(job) if job else None
+
+
+def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[str]:
+    """The text of a rank's log; with `follow` also what is added, over requeues, until the end."""
+    number = attempt or max(1, run.last_attempt())
+    if not follow and not _file(run, number, rank).exists():
+        raise ConfigError(f"{_file(run, number, rank)} is not there: the rank has not begun")
+    place = 0
+    while True:
+        stands = state(run, ask_queue()) if follow else State.done
+        file = _file(run, number, rank)
+        if file.exists():
+            with file.open(errors="replace") as opened:
+                opened.seek(place)
+                yield opened.read()
+                place = opened.tell()
+        if attempt is None and run.last_attempt() > number:
+            number, place = run.last_attempt(), 0
+        elif not stands.lives:
+            return
+        else:
+            time.sleep(1)
+
+
+def _file(run: RunDir, attempt: int, rank: int) -> Path:
+    return run.attempt(attempt) / f"rank-{rank}.log"
+
+
+def cancel(run: RunDir, stands: State) -> str:
+    """Asks a run to stop; what was done, in words."""
+    if not stands.lives:
+        return f"{stands.name}: nothing to cancel"
+    job = job_id(run)
+    if job is None:
+        return _interrupt(run)
+    try:
+        queue.cancel([job])
+    except SlurmError as error:
+        return f"not cancelled: {error}"
+    number = run.last_attempt()
+    if stands is State.pending:  # nobody else will tell
+        run.finish(number, Outcome.killed, {"why": "cancelled", "time": time.time()})
+    return f"job {job} is cancelled"
+
+
+def _interrupt(run: RunDir) -> str:
+    began = read_json(run.attempt(run.last_attempt()) / "started.json") or {}
+    if began.get("host") != socket.gethostname():
+        return f"runs on {began.get('host')}: stop it there"
+    with suppress(ProcessLookupError):
+        os.kill(began["pid"], signal.SIGTERM)
+    return "asked to stop"
+
+
+def size(path: Path) -> int:
+    """What a file or folder takes on the disk [bytes]."""
+    files = (file for file in path.rglob("*") if file.is_file() and not file.is_symlink())
+    return sum(file.stat().st_size for file in files)
+
+
+def readable(number: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def is_pinned(run: RunDir) -> bool:
+    """Whether the run must not be deleted."""
+    return (run.path / _PINNED).exists()
+
+
+def pin(run: RunDir, keep: bool) -> None:
+    """Keeps a run from being deleted, or no longer."""
+    if keep:
+        (run.path / _PINNED).touch()
+    else:
+        (run.path / _PINNED).unlink(missing_ok=True)
+
+
+def why_kept(run: RunDir, stands: State) -> str:
+    """Why a run may not be deleted; empty where it may."""
+    if is_pinned(run):
+        return "it is pinned"
+    for reason, checkpoint in sorted(pins(run.path / "checkpoints").items()):
+        return f"{checkpoint} is pinned for {reason}"
+    return f"it is {stands.name}" if stands.lives else ""
+
+
+def delete(run: RunDir) -> None:
+    """Removes a run; nobody may begin it meanwhile."""
+    with run.claimed():
+        gone = run.path.with_name(_GONE + run.path.name)
+        run.path.rename(gone)
+    shutil.rmtree(gone)

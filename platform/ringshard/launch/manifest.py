@@ -1,0 +1,30 @@
+"""`manifest.json` of a sweep: every member, and where it stood when a command last looked.
+
+The run directories are the truth; this is their list.
+"""
+
+import time
+
+from ringshard.files import read_json, write_json
+from ringshard.launch.identity import Run
+from ringshard.launch.state import Queue, job_id, state
+
+NAME = "manifest.json"
+
+
+def write(runs: list[Run], jobs: Queue) -> None:
+    """Notes the members of a command; those of earlier ones stay."""
+    if runs[0].sweep is None:
+        return
+    file = runs[0].dir.path.parent / NAME
+    members = (read_json(file) or {}).get("members", {})
+    for run in runs:
+        members[run.dir.path.name] = {
+            "overrides": run.overrides,
+            "signature": run.signature,
+            "state": state(run.dir, jobs).name,
+            "attempts": run.dir.last_attempt(),
+            "job": job_id(run.dir),
+        }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"sweep": runs[0].sweep, "time": time.time(), "members": members})

@@ -1,0 +1,50 @@
+"""How far a run has come, from the end of its newest spool: cheap enough to be asked of many."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringshard.tracking.spool import read_spool
+
+_TAIL = 64 * 1024
+"""What is read of a spool [bytes]."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The newest numbers of a run."""
+
+    step: int = 0
+    loss: float | None = None
+    tokens_per_s: float | None = None
+
+
+def progress(run_dir: Path) -> Progress:
+    """The newest step, its loss and the rate of its interval."""
+    spools = list((run_dir / "track").glob("spool-*-rank0.jsonl"))
+    if not spools:
+        return Progress()
+    newest = max(spools, key=lambda file: file.stat().st_mtime)
+    step, metrics = 0, dict[str, float]()
+    for record, _ in read_spool(newest, _line_start(newest)):
+        if record:
+            step, metrics = max(step, record.step), metrics | record.metrics
+    return Progress(step, metrics.get("train/loss"), metrics.get("perf/tokens_per_s"))
+
+
+def last_value(run_dir: Path, metric: str) -> float | None:
+    """The newest value of a metric, over all spools."""
+    value = None
+    for file in sorted((run_dir / "track").glob("spool-*.jsonl"), key=lambda f: f.stat().st_mtime):
+        for record, _ in read_spool(file):
+            value = record.metrics.get(metric, value) if record else value
+    return value
+
+
+def _line_start(file: Path) -> int:
+    """A place near the end where a line begins [bytes]."""
+    begin = max(0, file.stat().st_size - _TAIL)
+    if begin == 0:
+        return 0
+    with file.open("rb") as opened:
+        opened.seek(begin)
+        return begin + len(opened.readline())

@@ -1,0 +1,45 @@
+"""One attempt on Slurm whose end is waited for: what is no run of a sweep."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
+from ringshard.launch.freeze import write_attempt
+from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.batches import Planned, batches
+from ringshard.launch.slurm.submission import announce, submit, submitting, withdraw
+from ringshard.launch.snapshot import snapshot
+from ringshard.launch.state import ask_queue, job_id, state
+
+_EVERY_S = 1.0
+
+
+def run_one(
+    run: RunDir, job: Job, module: str, configs: Mapping[str, Any], overrides: list[str]
+) -> Outcome | None:
+    """Submits the first attempt of a run and waits; Ctrl-C cancels it. None: nobody told why it
+    ended."""
+    root = Path(job.output.root)
+    with submitting(root):
+        code = snapshot(job.launcher.snapshot, job.user, root)
+        (submission,) = batches([Planned(job, run, 1, module)], code.source, [], 1)
+        announce(root, submission)
+        write_attempt(run.attempt(1), configs, job.user, overrides, submission.submitted(0))
+        try:
+            done = submit(root, submission)
+        except ConfigError:
+            withdraw(root, submission)
+            run.discard_attempt(whole=True)
+            raise
+    print(f"job {done.job_id} is submitted, its end is waited for", flush=True)
+    try:
+        while state(run, ask_queue()).lives:
+            time.sleep(_EVERY_S)
+    except KeyboardInterrupt:
+        queue.cancel([job_id(run) or str(done.job_id)])
+        raise
+    return run.outcome()

@@ -1,0 +1,91 @@
+"""From a job to what is asked of Slurm, and to the script of sbatch: pure functions."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from submitit.slurm.slurm import _make_sbatch_string
+
+from ringshard.config.schema.hardware import Device
+from ringshard.config.schema.job import Job
+
+# An early signal waits until the agent can answer, instead of ending Python while it starts.
+_BLOCK = "env --block-signal=USR2,TERM,INT"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What jobs of one array share."""
+
+    name: str
+    """Job name in Slurm, unique to the submission: by it a lost one is found again."""
+    folder: Path
+    """Where script, pickles and logs lie."""
+    resources: dict[str, Any]
+    """Parameters of submitit's SlurmExecutor."""
+    python: str
+    """Command in front of `-m`."""
+
+    def script(self, members: int) -> str:
+        """What sbatch is given: the same text that submitit writes."""
+        command = f"{self.python} -u -m submitit.core._submit {shlex.quote(str(self.folder))}"
+        count = members if members > 1 else None
+        return _make_sbatch_string(command, self.folder, map_count=count, **self.parameters)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of submitit's SlurmExecutor."""
+        return self.resources | {"job_name": self.name}
+
+
+def python_of(job: Job) -> str:
+    """The nodes' Python, which begins with its stop signals blocked."""
+    return f"{_BLOCK} {shlex.quote(job.hardware.slurm.python or sys.executable)}"
+
+
+def resources(
+    job: Job, lead_s: int, source: Path | None, dependencies: list[str], parallel: int | None
+) -> dict[str, Any]:
+    """The parameters of submitit for a job: members with equal ones may share an array.
+
+    source: folder that Ringshard is imported from; dependencies: as in afterok:12.
+    """
+    hardware, slurm = job.hardware, job.hardware.slurm
+    cpus = hardware.processes_per_node * hardware.threads_per_process
+    asked: dict[str, Any] = {
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "constraint": slurm.constraint,
+        "exclusive": slurm.exclusive or None,
+        "dependency": ",".join(dependencies) or None,
+        "nodes": hardware.nodes,
+        "ntasks_per_node": 1,
+        "cpus_per_task": cpus,
+        "gpus_per_node": hardware.processes_per_node if hardware.device is Device.cuda else None,
+        "mem": _memory(slurm.memory_gb),
+        "signal_delay_s": lead_s,
+        "stderr_to_stdout": True,
+        "setup": [*slurm.setup, *_import_from(source)] or None,
+        "array_parallelism": parallel or 100_000,
+        # srun does not take over --cpus-per-task from sbatch since Slurm 22.05.
+        "srun_args": ["--kill-on-bad-exit=1", "--wait=60", f"--cpus-per-task={cpus}"],
+    }
+    more: dict[str, Any] = {"requeue": True}
+    if dependencies:
+        more["kill-on-invalid-dep"] = "yes"
+    kept = {key: value for key, value in asked.items() if value is not None}
+    # Of these two submitit has defaults of its own.
+    kept |= {"time": slurm.time_minutes, "wckey": None}
+    return kept | {"additional_parameters": more | slurm.extra}
+
+
+def _memory(gigabytes: float | None) -> str | None:
+    return None if gigabytes is None else f"{round(gigabytes * 1024)}M"
+
+
+def _import_from(source: Path | None) -> list[str]:
+    path = "${PYTHONPATH:+:$PYTHONPATH}"
+    return [f"export PYTHONPATH={shlex.quote(str(source))}{path}"] if source else []

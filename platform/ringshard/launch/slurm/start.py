@@ -1,0 +1,159 @@
+"""Sends runs to Slurm: all that can be refused is, before anything is written or submitted."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ringshard.config.compose import Command
+from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
+from ringshard.launch import show
+from ringshard.launch.code import Code, code_of
+from ringshard.launch.freeze import freeze
+from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.batches import Planned, after, batches
+from ringshard.launch.slurm.data import Preparing, prepared_by
+from ringshard.launch.slurm.submission import (
+    Submission,
+    announce,
+    submit,
+    withdraw,
+)
+from ringshard.launch.snapshot import Frozen, snapshot
+from ringshard.launch.state import Queue, State, ask_queue, is_wanted, job_id, state
+
+
+def require_cluster() -> None:
+    """Raises ConfigError on a machine that no Slurm answers."""
+    try:
+        queue.read_queue()
+    except queue.SlurmError as error:
+        raise ConfigError(
+            f"hardware.scheduler=slurm: no Slurm answers here ({error}): submit on a machine of the"
+            " cluster, or use hardware=cpu_local or gpu_local"
+        ) from error
+
+
+def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, State]]]:
+    """The runs that are to be started, and those that are not, with where they stand."""
+    retry = runs[0].job.launcher.retry
+    stand = [(run, state(run.dir, jobs)) for run in runs]
+    todo = [run for run, s in stand if is_wanted(s, retry) or (run.again and not s.lives)]
+    return todo, [(run, s) for run, s in stand if run not in todo]
+
+
+def dependencies(job: Job) -> list[str]:
+    """What has to be over before: launcher.after; raises ConfigError where it never will be."""
+    if job.launcher.after is None:
+        return []
+    before = RunDir(Path(job.launcher.after))
+    stands = state(before, ask_queue())
+    if stands is State.done:
+        return []
+    submitted = job_id(before)
+    if not stands.lives or submitted is None:
+        raise ConfigError(
+            f"launcher.after={job.launcher.after} is {stands.name} and not in the queue: resume it"
+            " first, or leave launcher.after out"
+        )
+    return [f"afterok:{submitted}"]
+
+
+def plan(runs: list[Run], module: str) -> list[Planned]:
+    """The next attempt of each run."""
+    return [Planned(run.job, run.dir, run.dir.last_attempt() + 1, module) for run in runs]
+
+
+def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str, list[str]]]:
+    """What sbatch would be given, each script with the folders of its runs; nothing is written."""
+    launcher, root = runs[0].job.launcher, Path(runs[0].job.output.root)
+    source = snapshot(launcher.snapshot, runs[0].job.user, root, write=False).source
+    found = []
+    before: Submission | None = None
+    for one in batches(plan(runs, module), source, dependencies(runs[0].job), _max_array()):
+        chained = after(one, before.request.name) if before and launcher.max_parallel else one
+        found.append((chained.request.script(len(one.tasks)), [task.run_dir for task in one.runs]))
+        before = one
+    return found
+
+
+def submit_all(command: Command, runs: list[Run], missing: list[Job], module: str) -> list[str]:
+    """Freezes runs and submits them; the ids of the jobs. To be called within `submitting`.
+
+    missing: jobs whose data are to be prepared first, by jobs of their own. Raises ConfigError
+    where sbatch refuses; what it has taken before that stays.
+    """
+    job = runs[0].job
+    root = Path(job.output.root)
+    code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
+    by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
+    data = {id(one): prepared_by(one, root, code.source) for one in missing}
+    ids: list[str] = []
+    for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
+        alike = [run for run in runs if data.get(id(run.job)) == waits_for]
+        planned = plan([by_path[str(run.dir.path)] for run in alike], module)
+        needs = dependencies(job) + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
+        for submission in batches(planned, code.source, needs, _max_array()):
+            if ids and job.launcher.max_parallel:  # else each array would run that many
+                submission = after(submission, ids[-1])
+            members = [by_path[task.run_dir] for task in submission.runs]
+            ids.append(_submit(command, root, submission, members, waits_for, found))
+    return ids
+
+
+def _submit(
+    command: Command,
+    root: Path,
+    submission: Submission,
+    members: list[Run],
+    data: Preparing | None,
+    code: Code,
+) -> str:
+    announce(root, submission)
+    known = [run.dir.record.exists() for run in members]
+    for index, run in enumerate(members):
+        run.dir.path.mkdir(parents=True, exist_ok=True)
+        told = submission.submitted(index) | ({"data": data.folder} if data else {})
+        freeze(run, command, told, code)
+    try:
+        done = submit(root, submission)
+    except ConfigError:
+        withdraw(root, submission)
+        for run, kept in zip(members, known, strict=True):
+            run.dir.discard_attempt(whole=not kept)
+        raise
+    assert done.job_id is not None
+    return done.job_id
+
+
+def _frozen(run: Run, code: Frozen) -> Run:
+    """The run with its user's modules as they are now."""
+    if code.user is None:
+        return run
+    user = replace(run.job.user, path=str(code.user))
+    return replace(run, job=replace(run.job, user=user))
+
+
+def _max_array() -> int:
+    """MaxArraySize is the largest index and one; Slurm's own default is 1001."""
+    return queue.number("MaxArraySize", 1001)
+
+
+def announce_end(runs: list[Run], ids: list[str]) -> None:
+    """What was submitted, and the commands with which it is followed, cancelled and compared."""
+    folder = runs[0].dir.path if len(runs) == 1 else runs[0].dir.path.parent
+    ours, here = show.typed("ringshard"), show.short(folder)
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    log = here if len(runs) == 1 else show.short(runs[0].dir.path)
+    lines = {
+        "submitted": f"{count} as job{'s' if len(ids) > 1 else ''} {', '.join(ids)}",
+        "folder": here,
+        "state": f"{ours} runs list {here}",
+        "log": f"{ours} runs logs -f {log}",
+        "cancel": f"{ours} runs cancel {here}",
+        "compare": f"{ours} compare {here}",
+    }
+    if runs[0].job.tracking.backend.name == "mlflow" and runs[0].job.tracking.uri[:6] == "sqlite":
+        lines["curves"] = f"{ours} track sync {here}"
+    print("\n".join(f"{name:<10} {text}" for name, text in lines.items()), flush=True)

@@ -1,0 +1,145 @@
+"""Jobs on their way to Slurm: what is noted before sbatch, and looked up after a crash in between.
+
+`ROOT/slurm/NAME/` holds a submission: submission.json, and the script, pickles and logs of
+submitit. Its name is the job's name in Slurm. As long as `ROOT/slurm/open/NAME` is there, nobody
+knows whether sbatch took it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock
+from submitit import SlurmExecutor
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from ringshard.errors import ConfigError
+from ringshard.files import read_json, write_json
+from ringshard.launch.environment import in_environment, submission_environment
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.request import Request
+from ringshard.launch.slurm.task import Task
+
+
+class Called(Protocol):
+    """What is pickled."""
+
+    def __call__(self) -> None:
+        """Called on the nodes."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One sbatch: a job, or an array of jobs that ask for the same."""
+
+    request: Request
+    tasks: Sequence[Called]
+    job_id: str | None = None
+    """Of the whole; null: sbatch was not called, or nobody knows."""
+
+    @property
+    def runs(self) -> list[Task]:
+        """Those of the tasks that are runs."""
+        return [task for task in self.tasks if isinstance(task, Task)]
+
+    def submitted(self, index: int) -> dict[str, Any]:
+        """What the attempt of the task `index` says in its submitted.json."""
+        return {
+            "submission": str(self.request.folder),
+            "index": index if len(self.tasks) > 1 else None,
+        }
+
+
+def name_of(title: str, members: list[tuple[str, int]]) -> str:
+    """A name that no other submission has: the same run is never submitted twice as one attempt."""
+    digest = hashlib.sha256(json.dumps(members).encode()).hexdigest()
+    return f"{title}-{digest[:8]}"
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """Where a submission lies."""
+    return root / "slurm" / name
+
+
+@contextmanager
+def submitting(root: Path) -> Iterator[None]:
+    """One command at a time submits below an output root; what an earlier one left open is settled
+    first."""
+    (root / "slurm" / "open").mkdir(parents=True, exist_ok=True)
+    with FileLock(root / "slurm" / "lock"):
+        for mark in sorted((root / "slurm" / "open").iterdir()):
+            _settle(root, mark)
+        yield
+
+
+def announce(root: Path, submission: Submission) -> None:
+    """Notes a submission before anything of it exists."""
+    folder = submission.request.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    (root / "slurm" / "open" / folder.name).touch()
+    _note(submission)
+
+
+def submit(root: Path, submission: Submission) -> Submission:
+    """Calls sbatch; raises ConfigError with its words where it refuses."""
+    request = submission.request
+    executor = SlurmExecutor(request.folder, python=request.python)
+    executor.update_parameters(**request.parameters)
+    try:
+        with in_environment(submission_environment()), _silent(), executor.batch():
+            jobs = [executor.submit(task) for task in submission.tasks]
+    except (FailedJobError, FailedSubmissionError) as error:
+        raise ConfigError(_refusal(error)) from error
+    done = replace(submission, job_id=jobs[0].job_id.split("_")[0])
+    _note(done)
+    (root / "slurm" / "open" / request.folder.name).unlink()
+    return done
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """submitit repeats what sbatch says, which the sentence of an error holds already."""
+    with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        yield
+
+
+def withdraw(root: Path, submission: Submission) -> None:
+    """Forgets a submission that sbatch has refused."""
+    (root / "slurm" / "open" / submission.request.folder.name).unlink(missing_ok=True)
+
+
+def _note(submission: Submission) -> None:
+    members = [[task.run_dir, task.attempt] for task in submission.runs]
+    told = {"job_id": submission.job_id, "members": members}
+    write_json(submission.request.folder / "submission.json", told)
+
+
+def _settle(root: Path, mark: Path) -> None:
+    """A command died between its sbatch and its note: the job is kept if it has begun, else
+    cancelled, for its pickles may be missing."""
+    file = root / "slurm" / mark.name / "submission.json"
+    told = read_json(file) or {"members": []}
+    jobs = [job for job in queue.read_queue().values() if job.name == mark.name]
+    begun = [_started_as(RunDir(Path(path)), attempt) for path, attempt in told["members"]]
+    if jobs and begun and not any(begun):
+        queue.cancel({job.job_id.split("_")[0] for job in jobs})
+    elif jobs:
+        write_json(file, told | {"job_id": jobs[0].job_id.split("_")[0]})
+    mark.unlink()
+
+
+def _started_as(run: RunDir, attempt: int) -> bool:
+    return (run.attempt(attempt) / "started.json").exists()
+
+
+def _refusal(error: Exception) -> str:
+    """sbatch's own words, of which the last line says most."""
+    lines = [line for line in str(error).splitlines() if "error" in line or "sbatch" in line]
+    words = (lines or [str(error)])[-1].removeprefix("sbatch: ").removeprefix("error: ").strip()
+    return f"sbatch refuses the job ({words}): change hardware.slurm or hardware.nodes"

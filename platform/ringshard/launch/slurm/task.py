@@ -1,0 +1,25 @@
+"""What submitit pickles: a job's run directory, and where in it to begin."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringshard.launch.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Task:
+    """Called on each node of the job."""
+
+    run_dir: str
+    attempt: int
+    """The attempt that is submitted."""
+    module: str
+    """What the ranks run."""
+    lead_s: int
+    """How long before its time limit the job is told [s]."""
+
+    def __call__(self) -> None:
+        """See Agent."""
+        from ringshard.launch.slurm.agent import Agent
+
+        Agent(RunDir(Path(self.run_dir)), self.attempt, self.module, self.lead_s).work()

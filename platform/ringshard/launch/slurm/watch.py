@@ -1,0 +1,71 @@
+"""Shows submitted runs until all have ended; whoever stops looking stops nothing."""
+
+import subprocess
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from ringshard import child
+from ringshard.launch import manifest, show
+from ringshard.launch.identity import Run
+from ringshard.launch.progress import last_value
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import State, ask_queue, state
+from ringshard.launch.table import error, table
+
+_EVERY_S = 2.0
+
+
+def watch(runs: list[Run]) -> int:
+    """Waits for the end of all; 0 where all are done, 1 where one is not, 130 if it was left."""
+    try:
+        ended = _follow(runs)
+    except KeyboardInterrupt:
+        here = _folder(runs)
+        ours = show.typed("ringshard")
+        print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
+        return 130
+    manifest.write(runs, ask_queue())
+    _sync(runs)
+    if (metric := runs[0].job.launcher.metric) is not None:
+        for run in runs:
+            print(f"{run.dir.path.name}  {metric}={last_value(run.dir.path, metric)}")
+    return 0 if all(stands is State.done for stands in ended.values()) else 1
+
+
+def _follow(runs: list[Run]) -> dict[Path, State]:
+    """A live table on a terminal; elsewhere a line whenever a run stands otherwise."""
+    console, before = Console(), dict[Path, State]()
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            jobs = ask_queue()
+            now = {run.dir.path: state(run.dir, jobs) for run in runs}
+            if console.is_terminal:
+                live.update(table((run.dir for run in runs), now), refresh=True)
+            else:
+                _print_changes(before, now)
+            if not any(stands.lives for stands in now.values()):
+                return now
+            before = now
+            time.sleep(_EVERY_S)
+
+
+def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
+    for path, stands in now.items():
+        if before.get(path) is not stands:
+            print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
+
+
+def _sync(runs: list[Run]) -> None:
+    """Brings points to an sqlite file, which the nodes never open."""
+    for run in runs:
+        tracking = run.job.tracking
+        if tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite"):
+            command = child.command("ringshard.cli", "track", "sync", str(run.dir.path))
+            subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
+
+
+def _folder(runs: list[Run]) -> str:
+    return show.short(runs[0].dir.path if len(runs) == 1 else runs[0].dir.path.parent)

@@ -1,0 +1,46 @@
+"""Runs as a table: where they stand, how far they came, what went wrong."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.table import Table
+
+from ringshard.files import read_json
+from ringshard.launch.failure import first_failure, has_failed
+from ringshard.launch.progress import progress
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import State, end
+
+
+def table(runs: Iterable[RunDir], stands: dict[Path, State]) -> Table:
+    """State, step, loss, tokens a second and what went wrong, a line a run."""
+    shown = Table(box=None, pad_edge=False)
+    for title in ("run", "state", "attempt", "step", "loss", "tok/s", "error"):
+        right = title in ("attempt", "step", "loss", "tok/s")
+        shown.add_column(title, justify="right" if right else "left", overflow="fold")
+    for run in runs:
+        far, here = progress(run.path), stands[run.path]
+        loss = "" if far.loss is None else f"{far.loss:.4f}"
+        rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
+        attempt = str(run.last_attempt())
+        shown.add_row(
+            run.path.name, run.told(here.name), attempt, str(far.step), loss, rate, error(run, here)
+        )
+    return shown
+
+
+def error(run: RunDir, stands: State) -> str:
+    """One line on what went wrong with a run that ended; empty where nothing did."""
+    if stands in (State.done, State.running, State.pending, State.new):
+        return ""
+    told = end(run) or _of_data(run)
+    words = str(told.get("error") or told.get("why") or "")
+    if not words and has_failed(run.attempt(run.last_attempt())):
+        words = first_failure(run.attempt(run.last_attempt())).message
+    return " ".join(words.split())[:200]
+
+
+def _of_data(run: RunDir) -> dict[str, str]:
+    """What the job that prepared its data has said, where it failed."""
+    submitted = read_json(run.attempt(run.last_attempt()) / "submitted.json") or {}
+    return read_json(Path(submitted["data"]) / "error.json") or {} if "data" in submitted else {}

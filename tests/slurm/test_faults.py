@@ -1,0 +1,72 @@
+"""Ranks, nodes and daemons that die: the run goes on from its newest checkpoint."""
+
+from pathlib import Path
+
+import pytest
+from runs import curve
+from slurm.cluster import SLOW, TWO, Cluster, Submitted, ranks, ringshard, submitted, until
+from slurm.test_signals import assert_same_curve
+
+from ringshard.checkpoint.directory import committed
+
+pytestmark = pytest.mark.slurm
+
+
+def saved(run: Submitted) -> bool:
+    return bool(committed(run.path / "checkpoints"))
+
+
+def test_a_killed_rank_ends_the_job_or_trains_a_step_otherwise(
+    slurm: Cluster, folder: Path, undisturbed: Path
+) -> None:
+    """torchrun starts the ranks of both nodes again in place."""
+    run = submitted(folder, *TWO, *SLOW)
+    until(lambda: saved(run), 120, "a checkpoint")
+    ranks(run)[-1].kill()
+    (folder / "quick").touch()
+    assert run.ends()["outcome"] == "done"
+    assert len(list((run.path / "track").glob("spool-1.*-rank0.jsonl"))) == 2
+    assert_same_curve(run, undisturbed)
+    assert slurm.accounted(run.job) == "COMPLETED"
+
+
+def test_a_lost_node_and_a_restarted_slurmctld_lose_the_run(
+    slurm: Cluster, folder: Path, undisturbed: Path
+) -> None:
+    run = submitted(folder, *TWO, *SLOW)
+    until(lambda: saved(run), 120, "a checkpoint")
+    slurm.kill("slurmctld")
+    slurm.up()
+    slurm.kill("node2")
+    slurm.slurm("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=lost")
+    until(lambda: slurm.jobs().get(run.job) == "PENDING", 60, "the job waits again")
+    (folder / "quick").touch()
+    slurm.up()
+    slurm.hurry(run.job)
+    assert run.ends(2)["outcome"] == "done"
+    assert_same_curve(run, undisturbed)
+
+
+def test_training_that_fails_is_completed_for_slurm_or_queued_for_ever(
+    slurm: Cluster, folder: Path
+) -> None:
+    run = submitted(folder, *TWO, "user.modules=[wrong]", "train.hooks={wrong: {}}")
+    told = run.ends()
+    assert told["outcome"] == "failed" and "the lamp went out" in told["error"], told
+    assert slurm.accounted(run.job) == "FAILED"
+    shown = ringshard(folder, "runs", "show", str(run.path)).stdout
+    assert "the lamp went out" in shown and "failed" in shown
+    assert not list((run.path / "attempts").glob("2"))
+
+
+def test_a_cluster_without_accounting_or_out_of_reach_hides_how_a_run_stands(
+    slurm: Cluster, folder: Path
+) -> None:
+    run = submitted(folder, *TWO)
+    slurm.kill("slurmdbd")
+    until(lambda: run.exit(), 120, "the run ends")
+    until(lambda: not slurm.jobs(), 30, "the queue is empty")
+    assert "done" in ringshard(folder, "runs", "list", str(run.path)).stdout
+    slurm.kill("slurmctld")
+    assert "done" in ringshard(folder, "runs", "list", str(run.path)).stdout
+    assert len(curve(run.path)) > 0

@@ -1,0 +1,66 @@
+"""What was submitted is what runs, wherever and whenever it was submitted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import curve
+from slurm.cluster import ROOT, SLOW, TRAIN, TWO, Cluster, Submitted, environment, submitted, until
+
+pytestmark = pytest.mark.slurm
+TOLD = """
+from ringshard.registry import register
+
+
+@register("hook", "told")
+class Told:
+    def __init__(self, also):
+        self.also = also
+
+    def after_step(self, trainer, last):
+        print("code {text},", self.also, flush=True)
+"""
+
+
+def test_four_processes_on_two_nodes_take_another_curve(
+    slurm: Cluster, folder: Path, undisturbed: Path
+) -> None:
+    run = submitted(folder, "hardware=slurm_cpu", *SLOW[:1], "train.micro_batch=2")
+    assert run.ends()["outcome"] == "done"
+    for metric in ("train/loss", "train/grad_norm", "val/loss"):
+        expected, got = curve(undisturbed, metric), curve(run.path, metric)
+        assert list(got) == list(expected)
+        np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    losses = list(curve(run.path).values())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_what_is_edited_while_a_job_is_held_runs(slurm: Cluster, folder: Path) -> None:
+    """Code and YAML alike."""
+    option, run = folder / "mine/experiment/telling.yaml", None
+    option.parent.mkdir(parents=True)
+    ours = ("--config-dir", "mine", "experiment=telling", "user.modules=[told]", "train.steps=2")
+    for text in ("as submitted", "as edited"):
+        hook = f"hooks: {{told: {{also: yaml {text}}}}}"
+        option.write_text(f"# @package _global_\ntrain: {{{hook}}}\n")
+        (folder / "told.py").write_text(TOLD.format(text=text))
+        run = run or submitted(folder, *TWO, *ours, "hardware.slurm.extra={hold: true}")
+    assert run
+    slurm.slurm("scontrol", "release", run.job)
+    assert run.ends()["outcome"] == "done"
+    log = (run.path / "attempts/1/rank-1.log").read_text()
+    assert "code as submitted, yaml as submitted" in log and "edited" not in log
+
+
+def test_a_command_inside_a_job_hands_its_own_allocation_on(slurm: Cluster, folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "jobs/train.py"), *TRAIN, *TWO, "train.steps=2"]
+    outer = ["srun", "-N1", "-n1", "-c1", "-t5", *command]
+    done = subprocess.run(outer, cwd=folder, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (record,) = folder.rglob("run.json")
+    run = Submitted(record.parent)
+    assert run.ends()["outcome"] == "done"
+    until(lambda: not slurm.jobs(), 30, "the queue is empty")
+    assert slurm.accounted(run.job) == "COMPLETED"
