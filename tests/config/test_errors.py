@@ -126,6 +126,8 @@ MISTAKES = {
     "optimizer.release_gradients=true train.micro_batch=4": "a step has 2: use train.micro_batch=8",
     "optimizer=muon optimizer.release_gradients=true": "on 2 processes would send messages for",
     "optimizer.release_gradients=true optimizer.release_clip=per_tensor": "knows no norm of a",
+    "optimizer.release_gradients=true train.noise_scale_every=5": "leaves no gradient for",
+    "train.noise_scale_every=5 train.global_batch=1 parallelism=single": "and a step has one: use",
     "optimizer.roles.matricks=q_proj": "optimizer.roles: matricks is no role: use one of matrix",
     "optimizer.decayed=[norms]": "optimizer.decayed: norms is no role: use one of matrix",
     "optimizer.roles.other='q_(proj'": "q_(proj is no regular expression: missing )",

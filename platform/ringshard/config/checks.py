@@ -48,6 +48,7 @@ AT_LEAST = {
     "train.global_batch": 1,
     "train.micro_batch": 1,
     "train.grad_clip": 0,
+    "train.noise_scale_every": 0,
     "train.log_every": 1,
     "train.eval_every": 0,
     "train.eval_sequences": 0,

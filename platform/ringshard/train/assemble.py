@@ -24,6 +24,7 @@ from ringshard.train.console import Console
 from ringshard.train.estimate import documents
 from ringshard.train.hooks import CollectGarbage, Evaluate, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
+from ringshard.train.noise import NoiseScale
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
@@ -72,6 +73,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         hooks=_hooks(job, evaluation, save),
         stop_requested=stop,
         release=release,
+        noise=NoiseScale(job.train.noise_scale_every),
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )

@@ -31,6 +31,9 @@ class Train:
     up to 8 that divides what a process has of a step [sequences]."""
     grad_clip: float = 1.0
     """Largest global gradient norm; 0: no clipping."""
+    noise_scale_every: int = 0
+    """Interval of measuring the gradient noise scale, the critical batch, at which a larger one
+    stops to help; a measured step makes its forward and backward pass twice; 0: never [steps]."""
     log_every: int = 10
     """Interval of logged metrics [steps]."""
     eval_every: int = 100
