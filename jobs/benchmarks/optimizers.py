@@ -105,8 +105,8 @@ def _train(
     text = os.environ.get("RINGSHARD_TEXT")
     data = ["data=text_files", f"data.path={text}", "data.split=position"] if text else []
     command = [sys.executable, str(ROOT / "jobs/train.py"), "-m", f"output.root={root}"]
-    command += [f"sweep.name={name}-{sweep}", f"optimizer={name}", f"train.steps={steps}"]
-    command += [f"optimizer.lr={','.join(map(str, rates))}"]
+    command += [f"sweep.name={name}-{sweep}", f"output.name={name}", f"optimizer={name}"]
+    command += [f"train.steps={steps}", f"optimizer.lr={','.join(map(str, rates))}"]
     command += [f"train.seed={','.join(map(str, seeds))}", *SETTING, *OWN.get(name, []), *extra]
     subprocess.run([*command, *data], check=True, cwd=root, stdout=subprocess.DEVNULL)
     found = [_result(path) for path in root.glob(f"sweeps/{name}-{sweep}/*/run.json")]
