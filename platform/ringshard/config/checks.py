@@ -61,7 +61,13 @@ AT_LEAST = {
 }
 AT_MOST: dict[str, float] = {"train.seed": 2**63 - 1, "debug.port": 65535}
 SHARES = ("schedule.floor", "schedule.decay_share")
-BELOW_ONE = ("optimizer.beta1", "optimizer.beta2", "optimizer.momentum", "optimizer.mona_beta")
+BELOW_ONE = (
+    "optimizer.ema_decay",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.momentum",
+    "optimizer.mona_beta",
+)
 """Decays of moments; with 1 a moment would stay 0."""
 
 

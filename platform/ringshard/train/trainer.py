@@ -152,6 +152,10 @@ class Trainer:
         if self.console:
             self.console.evaluation(self.state.step, evaluation.metrics())
 
+    def log(self, metrics: dict[str, float]) -> None:
+        """Brings numbers of the present step to the spool."""
+        self._spool(self.state.step, metrics)
+
     def close(self) -> None:
         """Ends the reading thread, the console and the spool."""
         self.batches.close()
