@@ -195,7 +195,7 @@ def _train(config: Job, rows: RaggedRows) -> Curve:
         release=optim.release(config.optimizer, optimizer, config.train.grad_clip),
         batches=Batches(
             rows,
-            length.global_batch,
+            length.rows,
             mesh.dp_rank,
             mesh.dp_size,
             cut=cutter.ahead(config.train.micro_batch),

@@ -36,7 +36,8 @@ def check_optimizer(job: Job) -> None:
     if isinstance(optimizer, Muon | AdamWHyperball):
         _matrices(optimizer)
     _weights(job.precision, optimizer)
-    if job.train.noise_scale_every and Length.of(job.train, job.data).global_batch < 2:
+    length = Length.of(job.train, job.data)
+    if job.train.noise_scale_every and min(length.global_batch, *length.ramp, 2) < 2:
         raise ConfigError(
             f"train.noise_scale_every={job.train.noise_scale_every} compares halves of a step's"
             " rows, and a step has one: use a larger train.global_batch"
@@ -123,6 +124,8 @@ def _obstacles(job: Job, optimizer: ByRole) -> Iterator[str]:
     train, world = job.train, job.hardware.world_size
     rows = Length.of(train, job.data).global_batch
     readers = world // job.parallelism.cp
+    if train.batch_ramp:
+        yield "wants all of a process's rows at once: set train.batch_ramp=[] and its steps to 0"
     if train.micro_batch != rows // readers:
         yield (
             "updates weights in the first backward pass, and a step has"

@@ -97,10 +97,11 @@ def _batches(
 ) -> Batches:
     return Batches(
         dataset,
-        length.global_batch,
+        length.rows,
         mesh.dp_rank,
         mesh.dp_size,
         state.rows_read,
+        first_step=state.step,
         repeat_first=job.train.overfit_batch,
         cut=cutter.ahead(job.train.rows_at_once),
     )

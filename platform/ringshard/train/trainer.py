@@ -79,7 +79,7 @@ class Trainer:
     def _announce(self) -> Agreement:
         """Starts the exchange about the next step while the present one computes."""
         batch = self.batches.next()
-        return Agreement(batch, self.stop_requested(), self.length.global_batch, self.mesh)
+        return Agreement(batch, self.stop_requested(), self.mesh)
 
     def _step(self, batch: Batch, agreed: Agreed) -> None:
         state, train = self.state, self.job.train
@@ -100,7 +100,7 @@ class Trainer:
             grad_norm = clip_gradients(self.model, train.grad_clip)
             update(self.optimizer, lr, grad_norm)
         self.state = TrainState(
-            state.step + 1, state.tokens_seen + targets, state.rows_read + self.length.global_batch
+            state.step + 1, state.tokens_seen + targets, state.rows_read + batch.step_rows
         )
         facts: Facts = {"train/lr": lr, "train/targets": targets, **noise}
         facts["train/tokens"] = self.state.tokens_seen
@@ -118,7 +118,7 @@ class Trainer:
             device, corpora = self.mesh.device, self.recorder.corpora
             return forward_backward(self.model, part, divisor, device, corpora)
 
-        middle = self.length.global_batch // 2
+        middle = batch.step_rows // 2
         first_half = int(agreed.counts[:middle].sum())
         whole = targets == agreed.targets
         if not (whole and self.noise.due(self.state.step + 1, first_half, targets)):
