@@ -21,6 +21,8 @@ from ringshard.train.step import clip_gradients, update
 
 WIDTH, MATRICES, STEPS = 512, 32, 2
 """8.4 M parameters; one matrix is a thirty-second of them."""
+BUCKET = 2
+"""Muon's: of two matrices, as the default one is a small part of a large model [MB]."""
 M_MMAP_THRESHOLD = -3
 
 
@@ -28,8 +30,8 @@ def run() -> list[dict[str, Any]]:
     """One row per optimizer, format of weights, and whether gradients are released."""
     cases: list[tuple[schema.Optimizer, torch.dtype]] = [
         (schema.AdamW(), torch.float32),
-        (schema.Muon(), torch.float32),
-        (schema.MuonMona(), torch.float32),
+        (schema.Muon(bucket_mb=BUCKET), torch.float32),
+        (schema.MuonMona(bucket_mb=BUCKET), torch.float32),
         (schema.Lion(), torch.float32),
         (schema.Lion8bit(), torch.float32),
         (schema.AdamW(release_gradients=True), torch.float32),
