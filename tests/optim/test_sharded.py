@@ -76,8 +76,9 @@ def test_replicas_count_in_the_norm_of_a_sphere() -> None:
     def ratio() -> float:
         net = Matrices().cut(replicas=2)
         before = full(net.wide).norm()
-        steps(net, MuonHyperball(), count=3)
-        return float(full(net.wide).norm() / before)
+        optimizer = steps(net, MuonHyperball(), count=3)
+        assert float(full(net.wide).norm() / before) == pytest.approx(1.0, abs=1e-6)
+        return float(everything(net, optimizer)["wide.radius"] / before)
 
     for found in run_ranks(4, ratio):
         assert found == pytest.approx(1.0, abs=1e-6)

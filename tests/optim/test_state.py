@@ -176,6 +176,37 @@ def test_a_killed_run_goes_on_otherwise_than_undisturbed(config: ByRole, tmp_pat
     assert all(torch.equal(parameters[name], tensor) for name, tensor in undisturbed.items())
 
 
+def test_an_average_of_weights_is_another_one_on_other_ranks_or_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    """And evaluating it changes training."""
+    plain, job = small_job(tmp_path), small_job(tmp_path)
+    job.optimizer = AdamW(lr=3e-3, ema_decay=0.8)
+    expected = run_attempt(plain, tmp_path / "plain", 1, 1)
+    whole = run_attempt(job, tmp_path / "whole", 1, 1)
+    assert all(torch.equal(whole[name], tensor) for name, tensor in expected.items())
+    run_attempt(job, tmp_path / "run", 1, 2, stop_before=6)
+    run_attempt(job, tmp_path / "run", 2, 4)
+    losses, raw = (curve(tmp_path / "whole", f"val/{name}") for name in ("ema_loss", "loss"))
+    found = curve(tmp_path / "run", "val/ema_loss")
+    assert list(losses) == list(raw) == list(found) == [5, 10, 12]
+    assert all(found[step] == pytest.approx(loss, rel=1e-5) for step, loss in losses.items())
+    assert all(losses[step] > raw[step] for step in losses)  # it lags, while the loss falls
+
+
+def test_an_average_of_weights_is_not_their_average() -> None:
+    net = Matrices()
+    optimizer = build(AdamW(ema_decay=0.9), net)
+    expected = net.wide.detach().clone()
+    for step in range(4):
+        advanced(net, optimizer, [step])
+        expected = 0.9 * expected + 0.1 * net.wide.detach()
+    weight = net.wide.detach().clone()
+    with optimizer.averaged():
+        torch.testing.assert_close(net.wide.detach(), expected)
+    assert torch.equal(net.wide.detach(), weight)
+
+
 def test_muon_is_no_optimizer_of_a_job(tmp_path: Path) -> None:
     """Resumed on other ranks, at a rate that follows the batch."""
     job = small_job(tmp_path)

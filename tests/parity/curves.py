@@ -23,6 +23,7 @@ from ringshard.model.names import canonical
 from ringshard.parallel import mesh as meshes
 from ringshard.train.batches import Batches
 from ringshard.train.network import model_on
+from ringshard.train.noise import NoiseScale
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder
 from ringshard.train.trainer import Trainer
@@ -150,6 +151,7 @@ class Curve:
     by_corpus: list[dict[str, float]]
     parameters: dict[str, torch.Tensor]
     tokens_seen: int
+    noise: list[dict[str, float]] = field(default_factory=list)
 
 
 def train(topology: Topology, model: str = "llama", rows: RaggedRows | None = None) -> Curve:
@@ -193,7 +195,7 @@ def _train(config: Job, rows: RaggedRows) -> Curve:
         release=optim.release(config.optimizer, optimizer, config.train.grad_clip),
         batches=Batches(
             rows,
-            length.global_batch,
+            length.rows,
             mesh.dp_rank,
             mesh.dp_size,
             cut=cutter.ahead(config.train.micro_batch),
@@ -204,6 +206,7 @@ def _train(config: Job, rows: RaggedRows) -> Curve:
         recorder=Recorder(Peak(1.0, 1.0, mesh.world_size), mesh.device, ["even", "odd"]),
         hooks=[history],
         stop_requested=lambda: False,
+        noise=NoiseScale(config.train.noise_scale_every),
     )
     assert trainer.run()
     trainer.close()
@@ -225,6 +228,9 @@ class _History:
         for metrics in trainer.recorder.flush():
             self.curve.losses.append(metrics["train/loss"])
             self.curve.norms.append(metrics["train/grad_norm"])
+            noise = {k: v for k, v in metrics.items() if k.startswith("noise/")}
+            if noise:
+                self.curve.noise.append(noise)
         self.curve.by_corpus.append(
             {k: v for k, v in metrics.items() if k.startswith("train/loss/")}
         )

@@ -60,3 +60,15 @@ def test_fused_matrices_stored_otherwise_take_another_curve_on_two_ranks() -> No
     np.testing.assert_allclose(
         curve(0, "fsdp-2", "gpt2").losses, curve(0, "one", "gpt2").losses, rtol=1e-4
     )
+
+
+def test_a_growing_batch_depends_on_processes_or_on_where_the_run_was_cut() -> None:
+    def grown(topology: Topology) -> Curve:
+        ramped = job(topology, batch_ramp=[4, 8], batch_ramp_steps=10)
+        return train_job(topology.world, ramped, RaggedRows())
+
+    one = grown(Topology(micro_batch=4))
+    for topology in (Topology(2, micro_batch=2), Topology(4, Parallelism(cp=2), micro_batch=1)):
+        found = grown(topology)
+        np.testing.assert_allclose(found.losses, one.losses, rtol=1e-5)
+        assert found.tokens_seen == one.tokens_seen

@@ -18,9 +18,9 @@ def _agree(asked: int) -> tuple[bool, list[int]]:
     rank = dist.get_rank()
     targets = torch.where(torch.arange(4) > rank, IGNORED, 1)[None]  # (1, S)
     corpus, bounds = torch.zeros(1, dtype=torch.int64), [np.array([0, 4])]
-    batch = Batch(rank, torch.zeros_like(targets), targets, corpus, bounds)
+    batch = Batch(rank, torch.zeros_like(targets), targets, corpus, bounds, step_rows=2)
     mesh = meshes.build(Parallelism(dp_shard=2), torch.device("cpu"))
-    agreed = Agreement(batch, rank == asked, dist.get_world_size(), mesh).wait()
+    agreed = Agreement(batch, rank == asked, mesh).wait()
     return agreed.stop, agreed.counts.tolist()
 
 

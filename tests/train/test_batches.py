@@ -5,6 +5,7 @@ import pytest
 import torch
 from parity.curves import RaggedRows
 
+from ringshard.config.length import Length
 from ringshard.data.dataset import Rows
 from ringshard.model.head import IGNORED
 from ringshard.train.agreement import mask_surplus
@@ -31,7 +32,7 @@ def test_a_token_that_is_not_learned_has_a_target() -> None:
 
 def _read(world: int, steps: int, first_row: int = 0) -> list[Batch]:
     """All ranks' batches, in the order of the rows."""
-    readers = [Batches(RaggedRows(), 12, rank, world, first_row) for rank in range(world)]
+    readers = [Batches(RaggedRows(), lambda _: 12, rank, world, first_row) for rank in range(world)]
     batches = [reader.next() for _ in range(steps) for reader in readers]
     for reader in readers:
         reader.close()
@@ -49,12 +50,29 @@ def test_reading_from_a_later_row_gives_other_rows() -> None:
     assert torch.equal(later.input_ids, _read(1, 3)[2].input_ids)
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_growing_batch_skips_rows_or_reads_some_twice(world: int) -> None:
+    length = Length(8, 8 * 32, steps=9, tokens=None, ramp=(2, 4), ramp_steps=4)
+    assert [length.rows(step) for step in range(7)] == [2, 2, 4, 4, 8, 8, 8]
+    readers = [Batches(RaggedRows(), length.rows, rank, world) for rank in range(world)]
+    batches = [[reader.next() for reader in readers] for _ in range(5)]
+    later = Batches(RaggedRows(), length.rows, 0, 1, first_row=12, first_step=4)
+    again = later.next()
+    for reader in (*readers, later):
+        reader.close()
+    assert [part[0].step_rows for part in batches] == [2, 2, 4, 4, 8]
+    rows = torch.cat([batch.input_ids for part in batches for batch in part])
+    expected = torch.from_numpy(RaggedRows().read(0, 20).tokens[:, :-1])
+    assert torch.equal(rows, expected)
+    assert torch.equal(again.input_ids, expected[12:])
+
+
 def test_an_error_of_the_reading_thread_is_swallowed() -> None:
     class Broken(RaggedRows):
         def read(self, first: int, last: int) -> Rows:
             raise OSError("the disk is gone")
 
-    batches = Batches(Broken(), 4, 0, 1)
+    batches = Batches(Broken(), lambda _: 4, 0, 1)
     with pytest.raises(OSError, match="the disk is gone"):
         batches.next()
     batches.close()

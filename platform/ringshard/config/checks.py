@@ -49,7 +49,9 @@ AT_LEAST = {
     "train.tokens": 1,
     "train.global_batch": 1,
     "train.micro_batch": 1,
+    "train.batch_ramp_steps": 0,
     "train.grad_clip": 0,
+    "train.noise_scale_every": 0,
     "train.log_every": 1,
     "train.eval_every": 0,
     "train.eval_sequences": 0,
@@ -80,7 +82,13 @@ AT_MOST = {
 LARGEST = 2**31 - 1
 """Of any other whole number."""
 SHARES = ("schedule.floor", "schedule.decay_share")
-BELOW_ONE = ("optimizer.beta1", "optimizer.beta2", "optimizer.momentum", "optimizer.mona_beta")
+BELOW_ONE = (
+    "optimizer.ema_decay",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.momentum",
+    "optimizer.mona_beta",
+)
 """Decays of moments; with 1 a moment would stay 0."""
 
 
@@ -224,6 +232,7 @@ def _batch(job: Job) -> None:
                 f"train.global_batch={train.global_batch} tokens must be a multiple of"
                 f" data.seq_len={job.data.seq_len}: use {near}"
             )
+    _ramp(job)
     dp_size = job.hardware.world_size // job.parallelism.cp
     if sequences % (dp_size * (train.micro_batch or 1)) or not train.micro_batch:
         size = f" × train.micro_batch={train.micro_batch}" if train.micro_batch else ""
@@ -231,6 +240,31 @@ def _batch(job: Job) -> None:
             f"train.global_batch={train.global_batch} {train.batch_unit.name} must be a multiple of"
             f" {_readers(job)}{size}:"
             f" use {_even_batch(job, sequences)}"
+        )
+
+
+def _ramp(job: Job) -> None:
+    """The batches of a ramp come out even, and it has both a length and batches."""
+    train = job.train
+    if bool(train.batch_ramp) != bool(train.batch_ramp_steps):
+        raise ConfigError(
+            f"train.batch_ramp={train.batch_ramp} with train.batch_ramp_steps="
+            f"{train.batch_ramp_steps} would have no effect: give both or none"
+        )
+    per_row = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
+    dp_size = job.hardware.world_size // job.parallelism.cp
+    step = per_row * dp_size * (train.micro_batch or 1)
+    for batch in train.batch_ramp:
+        if batch < 1 or batch % step:
+            raise ConfigError(
+                f"train.batch_ramp: {batch} {train.batch_unit.name} must be a multiple of"
+                f" {_readers(job)} × train.micro_batch={train.micro_batch}: use"
+                f" {max(1, round(batch / step)) * step}, or a smaller train.micro_batch"
+            )
+    if train.steps is not None and train.batch_ramp_steps > train.steps:
+        raise ConfigError(
+            f"train.batch_ramp_steps={train.batch_ramp_steps} is longer than the run of"
+            f" {train.steps} steps: shorten it"
         )
 
 

@@ -3,6 +3,7 @@ of a micro-batch."""
 
 import os
 import re
+from math import gcd
 from pathlib import Path
 
 from ringshard.config.degrees import fill_degree
@@ -44,8 +45,10 @@ def _micro_batch(job: Job) -> int | None:
     per_row = job.data.seq_len if job.train.batch_unit is BatchUnit.tokens else 1
     if readers < 1 or per_row < 1 or job.train.global_batch % (readers * per_row):
         return None
-    share = job.train.global_batch // (readers * per_row)
-    return max(size for size in range(1, LARGEST_MICRO_BATCH + 1) if share % size == 0)
+    # Of a ramp too; whether its batches come out even is for `check` to say.
+    share = gcd(job.train.global_batch, *job.train.batch_ramp) // (readers * per_row)
+    sizes = range(1, LARGEST_MICRO_BATCH + 1)
+    return max((size for size in sizes if share and share % size == 0), default=1)
 
 
 def complete_data(data: Data, folder: Path) -> None:

@@ -12,7 +12,7 @@ class Length:
     """The plan of a run."""
 
     global_batch: int
-    """Rows of a step [sequences]."""
+    """Rows of a step after the ramp [sequences]."""
     tokens_per_step: int
     """Target tokens of a step when every token is learned [tokens]."""
     steps: int | None
@@ -20,12 +20,30 @@ class Length:
     tokens: int | None
     """Planned target tokens; null: the run ends by steps."""
 
+    ramp: tuple[int, ...] = ()
+    """Rows of the first `ramp_steps` steps, each for an equal part of them [sequences]."""
+    ramp_steps: int = 0
+
     @classmethod
     def of(cls, train: Train, data: Data) -> "Length":
         """The plan that a configuration describes."""
         per_sequence = data.seq_len if train.batch_unit is BatchUnit.tokens else 1
         global_batch = train.global_batch // per_sequence
-        return cls(global_batch, global_batch * data.seq_len, train.steps, train.tokens)
+        return cls(
+            global_batch,
+            global_batch * data.seq_len,
+            train.steps,
+            train.tokens,
+            tuple(batch // per_sequence for batch in train.batch_ramp),
+            train.batch_ramp_steps,
+        )
+
+    def rows(self, step: int) -> int:
+        """Rows of step `step` (from 0): a function of it alone, so that any rank knows where the
+        step's rows begin [sequences]."""
+        if step >= self.ramp_steps:
+            return self.global_batch
+        return self.ramp[step * len(self.ramp) // self.ramp_steps]
 
     @property
     def nominal_steps(self) -> int:

@@ -36,6 +36,12 @@ def check_optimizer(job: Job) -> None:
     if isinstance(optimizer, Muon | AdamWHyperball):
         _matrices(optimizer)
     _weights(job.precision, optimizer)
+    length = Length.of(job.train, job.data)
+    if job.train.noise_scale_every and min(length.global_batch, *length.ramp, 2) < 2:
+        raise ConfigError(
+            f"train.noise_scale_every={job.train.noise_scale_every} compares halves of a step's"
+            " rows, and a step has one: use a larger train.global_batch"
+        )
     if isinstance(optimizer, AdamW8bit | AdamW4bit) and job.hardware.world_size > 1:
         raise ConfigError(
             f"optimizer={optimizer.name} runs on one process, for torchao decides by the size of a"
@@ -118,6 +124,8 @@ def _obstacles(job: Job, optimizer: ByRole) -> Iterator[str]:
     train, world = job.train, job.hardware.world_size
     rows = Length.of(train, job.data).global_batch
     readers = world // job.parallelism.cp
+    if train.batch_ramp:
+        yield "wants all of a process's rows at once: set train.batch_ramp=[] and its steps to 0"
     if train.micro_batch != rows // readers:
         yield (
             "updates weights in the first backward pass, and a step has"
@@ -133,6 +141,11 @@ def _obstacles(job: Job, optimizer: ByRole) -> Iterator[str]:
         yield (
             f"on {world} processes knows no norm of a whole tensor: use"
             " optimizer.release_clip=previous_norm or train.grad_clip=0"
+        )
+    if train.noise_scale_every:
+        yield (
+            f"leaves no gradient for train.noise_scale_every={train.noise_scale_every} to measure:"
+            " set it to 0"
         )
     if train.grad_clip == 0 and optimizer.release_clip is ReleaseClip.per_tensor:
         yield "with train.grad_clip=0 clips nothing: leave optimizer.release_clip out"

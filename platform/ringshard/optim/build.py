@@ -34,7 +34,7 @@ def build(
     Raises ConfigError for an unknown name, and for roles and splits that don't fit the model.
     """
     if isinstance(config, schema.ByRole):
-        return Ruled(_groups(config, model, initialized), config.lr, seed)
+        return Ruled(_groups(config, model, initialized), config.lr, seed, config.ema_decay)
     if isinstance(config, schema.AdamW8bit | schema.AdamW4bit):
         from ringshard.optim.lowbit import adamw
 

@@ -77,6 +77,7 @@ class Muon:
     def _share(self, parameters: Sequence[Parameter]) -> None:
         """Decides who orthogonalizes what, where matrices are cut."""
         group = shard_group([parameter.tensor for parameter in parameters])
+        self.is_cut = group is not None
         found = [self.layouts[parameter.name] for parameter in parameters]
         flat = [layout for layout in found if not layout.is_stack]
         if group is not None and flat:
@@ -86,6 +87,24 @@ class Muon:
 
     def step(self, slots: Sequence[Slot], rates: Rates, ok: Tensor) -> None:
         """See Rule."""
+        for portion in self._portions(slots):
+            self._step(portion, rates, ok)
+
+    def _portions(self, slots: Sequence[Slot]) -> list[list[Slot]]:
+        """Whole matrices a bucket at a time, so that no more of them have copies; sharded ones
+        together, which the exchange takes in buckets."""
+        portions: list[list[Slot]] = [[]]
+        room = float(self.config.bucket_mb * 10**6)
+        for slot in slots:
+            size = slot.parameter.numel() * self.dtype.itemsize
+            if portions[-1] and not self.is_cut and size > room:
+                portions.append([])
+                room = float(self.config.bucket_mb * 10**6)
+            portions[-1].append(slot)
+            room -= size
+        return portions
+
+    def _step(self, slots: Sequence[Slot], rates: Rates, ok: Tensor) -> None:
         directions = [self._direction(slot, ok) for slot in slots]
         updates = self._orthogonal(slots, directions)
         if self.spheres:

@@ -1,6 +1,7 @@
 """One optimizer whose groups of parameters follow different update rules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +11,10 @@ from torch.optim import Optimizer
 
 from ringshard.model.init import local
 from ringshard.optim.roles import Parameter
-from ringshard.optim.slot import Slot
+from ringshard.optim.slot import Slot, zeros
+
+EMA = "ema"
+"""State: the average of the weights."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,12 @@ class Ruled(Optimizer):
 
     _step_supports_amp_scaling = True
 
-    def __init__(self, groups: Sequence[Group], lr: float, seed: int = 0) -> None:
-        """seed: of random rounding, which takes place where weights are bf16."""
+    def __init__(
+        self, groups: Sequence[Group], lr: float, seed: int = 0, ema_decay: float = 0.0
+    ) -> None:
+        """seed: of random rounding, which takes place where weights are bf16; ema_decay: of an
+        average of the weights, 0 for none."""
+        self.ema_decay = ema_decay
         self.rules = [group.rule for group in groups]
         self.found_inf: Tensor | None = None
         named = [
@@ -82,6 +90,9 @@ class Ruled(Optimizer):
                     for p, s in zip(group.parameters, states, strict=True)
                 ]
             )
+            for slot in self.slots[-1] if ema_decay else ():
+                slot.state[EMA] = zeros(slot.parameter)
+                slot.held(EMA).copy_(slot.weight.detach())
             self.state.update({slot.parameter: slot.state for slot in self.slots[-1]})
 
     @torch.no_grad()
@@ -96,6 +107,22 @@ class Ruled(Optimizer):
         """Updates some parameters of group `index`, all of them where they are sharded."""
         group = self.param_groups[index]
         self.rules[index].step(slots, Rates(group["lr"], group["weight_decay"]), ok)
+        for slot in slots if self.ema_decay else ():
+            slot.keep(EMA, torch.lerp(slot.held(EMA), slot.weight, 1 - self.ema_decay), ok)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within it the weights are their averages. No weight may be gathered when it begins or
+        ends."""
+        slots = [slot for group in self.slots for slot in group]
+        before = [local(slot.parameter).detach().clone() for slot in slots]
+        for slot in slots:
+            local(slot.parameter).detach().copy_(slot.held(EMA))
+        try:
+            yield
+        finally:
+            for slot, weight in zip(slots, before, strict=True):
+                local(slot.parameter).detach().copy_(weight)
 
     def _ok(self) -> Tensor:
         if self.found_inf is not None:

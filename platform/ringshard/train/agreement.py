@@ -24,7 +24,7 @@ class Agreed:
     stop: bool
     """Whether some rank was asked to stop: the step is not taken."""
     counts: Tensor
-    """(global batch,) int64: learned tokens of each row of the step."""
+    """(rows of the step,) int64: learned tokens of each row of the step."""
 
     @property
     def targets(self) -> int:
@@ -35,9 +35,9 @@ class Agreed:
 class Agreement:
     """The exchange about one step, under way."""
 
-    def __init__(self, batch: Batch, stop: bool, global_batch: int, mesh: Mesh) -> None:
+    def __init__(self, batch: Batch, stop: bool, mesh: Mesh) -> None:
         self.batch = batch
-        self._numbers = torch.zeros(1 + global_batch, dtype=torch.int64)
+        self._numbers = torch.zeros(1 + batch.step_rows, dtype=torch.int64)
         self._numbers[0] = stop
         if mesh.ring.rank == 0:  # the others of a ring have read the same rows
             counts = batch.counts
@@ -54,7 +54,7 @@ class Agreement:
 def mask_surplus(batch: Batch, counts: Tensor, budget: int) -> Batch:
     """`batch` with no target learned beyond the first `budget` of the step, in row order.
 
-    counts (global batch,): learned tokens of each row of the step, over all ranks.
+    counts (rows of the step,): learned tokens of each row of the step, over all ranks.
     """
     rows = slice(batch.first, batch.first + len(batch.targets))
     before = (counts.cumsum(0) - counts)[rows]  # learned tokens of the step before each row

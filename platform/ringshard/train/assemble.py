@@ -34,6 +34,7 @@ from ringshard.train.console import Console
 from ringshard.train.estimate import documents
 from ringshard.train.hooks import CollectGarbage, Evaluate, FirstStep, Hook, Log, Save
 from ringshard.train.network import check_model, model_on
+from ringshard.train.noise import NoiseScale
 from ringshard.train.pieces import Cutter
 from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
@@ -88,6 +89,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         hooks=_hooks(job, attempt, evaluation, save),
         stop_requested=stop,
         release=release,
+        noise=NoiseScale(job.train.noise_scale_every),
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )
@@ -125,10 +127,11 @@ def _batches(
 ) -> Batches:
     return Batches(
         dataset,
-        length.global_batch,
+        length.rows,
         mesh.dp_rank,
         mesh.dp_size,
         state.rows_read,
+        first_step=state.step,
         repeat_first=job.train.overfit_batch,
         cut=cutter.ahead(job.train.rows_at_once),
     )

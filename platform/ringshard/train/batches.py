@@ -1,6 +1,7 @@
 """The rows of each step, read ahead by a thread; which rows is a function of the step and the rank
 alone."""
 
+import itertools
 import queue
 import threading
 import time
@@ -42,6 +43,8 @@ class Batch:
     """(B,) int64: which corpus a row is from."""
     bounds: Sequence[Ints]
     """Of the documents of each row, over its S inputs."""
+    step_rows: int = 0
+    """Rows of the whole step."""
     pieces: Sequence["Piece"] = ()
     """What this rank computes of it, cut ahead; empty: not yet."""
 
@@ -88,36 +91,41 @@ class Batches:
     def __init__(
         self,
         dataset: Readable,
-        global_batch: int,
+        rows_of: Callable[[int], int],
         rank: int,
         size: int,
         first_row: int = 0,
         *,
+        first_step: int = 0,
         repeat_first: bool = False,
         cut: Callable[[Batch], Sequence["Piece"]] = lambda batch: (),
         depth: int = 2,
     ) -> None:
-        first, last = share(global_batch, rank, size)
+        """rows_of: rows of a step, by its number; first_row, first_step: where to begin."""
 
-        def read(step_row: int) -> Batch:
+        def read(step_row: int, rows: int) -> Batch:
+            first, last = share(rows, rank, size)
             start = 0 if repeat_first else step_row
             batch = batch_of(dataset.read(start + first, start + last), first)
-            return replace(batch, pieces=cut(batch))
+            return replace(batch, step_rows=rows, pieces=cut(batch))
 
         self.wait_s = 0.0
         """Seconds spent in `next` so far: what the reading thread could not hide."""
         self._queue: queue.Queue[Batch | BaseException] = queue.Queue(depth)
         self._closed = threading.Event()
         self._thread = threading.Thread(
-            target=self._fill, args=(read, first_row, global_batch), daemon=True
+            target=self._fill,
+            args=(read, first_row, map(rows_of, itertools.count(first_step))),
+            daemon=True,
         )
         self._thread.start()
 
-    def _fill(self, read: Callable[[int], Batch], row: int, global_batch: int) -> None:
+    def _fill(self, read: Callable[[int, int], Batch], row: int, sizes: Iterator[int]) -> None:
         try:
             while not self._closed.is_set():
-                self._put(read(row))
-                row += global_batch
+                rows = next(sizes)
+                self._put(read(row, rows))
+                row += rows
         except BaseException as error:  # raised again in `next`, where the training thread sees it
             self._put(error)
 

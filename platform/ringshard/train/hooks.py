@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from ringshard.checkpoint.saver import Saver
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
+from ringshard.optim.ruled import Ruled
+from ringshard.parallel.parallelize import reshard
 from ringshard.train.attempt import Attempt
 from ringshard.train.evaluation.loss import Evaluation, evaluate
 
@@ -65,15 +67,24 @@ class Evaluate:
     def after_step(self, trainer: "Trainer", last: bool) -> None:
         """See Hook."""
         if due(trainer.state.step, self.every, last):
-            self.latest = evaluate(
-                trainer.model,
-                self.dataset,
-                trainer.mesh,
-                trainer.cutter,
-                self.sequences,
-                self.micro_batch,
-            )
+            self.latest = self._evaluate(trainer)
             trainer.log_evaluation(self.latest)
+            if isinstance(trainer.optimizer, Ruled) and trainer.optimizer.ema_decay:
+                reshard(trainer.model)
+                with trainer.optimizer.averaged():
+                    averaged = self._evaluate(trainer)
+                    reshard(trainer.model)
+                trainer.log({"val/ema_loss": averaged.loss})
+
+    def _evaluate(self, trainer: "Trainer") -> Evaluation:
+        return evaluate(
+            trainer.model,
+            self.dataset,
+            trainer.mesh,
+            trainer.cutter,
+            self.sequences,
+            self.micro_batch,
+        )
 
 
 class Save:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ringshard.train.step import CorpusLosses
 
+Facts = dict[str, float | Tensor]
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -32,7 +34,7 @@ class Recorder:
     peak: Peak
     device: torch.device
     corpora_names: list[str]
-    steps: list[dict[str, float]] = field(default_factory=list)
+    steps: list[Facts] = field(default_factory=list)
     losses: list[Tensor] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
@@ -50,9 +52,9 @@ class Recorder:
     def __post_init__(self) -> None:
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
 
-    def add(self, facts: dict[str, float], loss: Tensor, grad_norm: Tensor) -> None:
-        """One step: what the host knows, this rank's part of the loss, and the global gradient
-        norm."""
+    def add(self, facts: Facts, loss: Tensor, grad_norm: Tensor) -> None:
+        """One step: what is known already (numbers, or 0-dim on the device, the same on all ranks),
+        this rank's part of the loss, and the global gradient norm."""
         self.steps.append(facts)
         self.losses.append(loss)
         self.norms.append(grad_norm)
@@ -67,10 +69,11 @@ class Recorder:
             self._count(norm)
             facts.update({"train/loss": loss, "train/grad_norm": norm})
             facts["train/skipped"] = self.skipped
-        tokens = sum(facts["train/targets"] for facts in self.steps)
+        tokens = sum(float(facts["train/targets"]) for facts in self.steps)
         self.steps[-1].update(self._interval(tokens) | corpora)
         self.intervals.append((tokens, self.seconds))
-        flushed, self.steps, self.losses, self.norms = self.steps, [], [], []
+        flushed = [{name: float(value) for name, value in facts.items()} for facts in self.steps]
+        self.steps, self.losses, self.norms = [], [], []
         self.seconds = self.data_wait_s = 0.0
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
         return flushed

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from statistics import mean
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ringshard.checkpoint.state import TrainState
@@ -21,8 +23,9 @@ from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
 from ringshard.train.evaluation.loss import Evaluation
 from ringshard.train.hooks import Hook
-from ringshard.train.pieces import Cutter
-from ringshard.train.recorder import Recorder
+from ringshard.train.noise import NoiseScale, halves
+from ringshard.train.pieces import Cutter, Piece
+from ringshard.train.recorder import Facts, Recorder
 from ringshard.train.step import clip_gradients, forward_backward, update
 
 
@@ -47,6 +50,8 @@ class Trainer:
     """Rank 0 only."""
     spool: Spool | None = None
     """Rank 0 only."""
+    noise: NoiseScale = field(default_factory=lambda: NoiseScale(0))
+    """Measures how noisy gradients are, if asked for."""
     last_loss: float | None = None
     """Loss of the last step that was reported."""
 
@@ -74,7 +79,7 @@ class Trainer:
     def _announce(self) -> Agreement:
         """Starts the exchange about the next step while the present one computes."""
         batch = self.batches.next()
-        return Agreement(batch, self.stop_requested(), self.length.global_batch, self.mesh)
+        return Agreement(batch, self.stop_requested(), self.mesh)
 
     def _step(self, batch: Batch, agreed: Agreed) -> None:
         state, train = self.state, self.job.train
@@ -88,25 +93,39 @@ class Trainer:
         if self.release:
             self.release.begin(lr)
         pieces = batch.pieces or self.cutter.pieces(batch, train.rows_at_once)
-        loss = forward_backward(
-            self.model,
-            pieces,
-            max(targets, 1),  # a step may have nothing to learn
-            self.mesh.device,
-            self.recorder.corpora,
-        )
+        loss, noise = self._backward(pieces, batch, agreed, targets)
         if self.release:
             grad_norm = self.release.finish()
         else:
             grad_norm = clip_gradients(self.model, train.grad_clip)
             update(self.optimizer, lr, grad_norm)
         self.state = TrainState(
-            state.step + 1, state.tokens_seen + targets, state.rows_read + self.length.global_batch
+            state.step + 1, state.tokens_seen + targets, state.rows_read + batch.step_rows
         )
-        facts = {"train/lr": lr, "train/targets": targets, "train/tokens": self.state.tokens_seen}
+        facts: Facts = {"train/lr": lr, "train/targets": targets, **noise}
+        facts["train/tokens"] = self.state.tokens_seen
         if self.mesh.ring.size > 1:
             facts["ring/imbalance"] = mean(piece.imbalance for piece in pieces)
         self.recorder.add(facts, loss, grad_norm)
+
+    def _backward(
+        self, pieces: Sequence[Piece], batch: Batch, agreed: Agreed, targets: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Forward and backward; the loss, and the noise of the gradient where it is measured."""
+
+        def backward(part: Sequence[Piece]) -> Tensor:
+            divisor = max(targets, 1)  # a step may have nothing to learn
+            device, corpora = self.mesh.device, self.recorder.corpora
+            return forward_backward(self.model, part, divisor, device, corpora)
+
+        middle = batch.step_rows // 2
+        first_half = int(agreed.counts[:middle].sum())
+        whole = targets == agreed.targets
+        if not (whole and self.noise.due(self.state.step + 1, first_half, targets)):
+            return backward(pieces), {}
+        parts = halves(pieces, batch.first, self.job.train.rows_at_once, middle)
+        norm = partial(clip_gradients, self.model, 0.0)
+        return self.noise.measure(parts, first_half, targets, backward, norm)
 
     def lr(self) -> float:
         """Learning rate of the next step."""

@@ -71,6 +71,9 @@ class ByRole(Optimizer):
         default_factory=lambda: ["matrix", "experts", "embedding", "head", "other"]
     )
     """Roles with weight decay; norms and biases (vector) have none, as in nanoGPT."""
+    ema_decay: float = 0.0
+    """Decay of an average of the weights over steps, kept in fp32 and saved with the optimizer; an
+    evaluation tells its loss too (val/ema_loss); 0: none."""
     release_gradients: bool = False
     """Whether each parameter is updated within the backward pass, as soon as its gradient is known,
     which is then freed: gradients take the memory of the largest one, and no step is skipped as a

@@ -26,11 +26,19 @@ class Train:
     """Size of one optimizer step over all processes [`batch_unit`]."""
     batch_unit: BatchUnit = BatchUnit.sequences
     """sequences, or tokens (a multiple of data.seq_len)."""
+    batch_ramp: list[int] = field(default_factory=list)
+    """Batches of the first `batch_ramp_steps` steps, each for an equal part of them, before
+    `global_batch`; empty: none [`batch_unit`]."""
+    batch_ramp_steps: int = 0
+    """Length of the ramp [steps]."""
     micro_batch: int | None = None
     """Sequences in one forward pass of one process; accumulation is derived; null: the largest size
-    up to 8 that divides what a process has of a step [sequences]."""
+    up to 8 that divides what a process has of any step [sequences]."""
     grad_clip: float = 1.0
     """Largest global gradient norm; 0: no clipping."""
+    noise_scale_every: int = 0
+    """Interval of measuring the gradient noise scale, the critical batch, at which a larger one
+    stops to help; a measured step makes its forward and backward pass twice; 0: never [steps]."""
     log_every: int = 10
     """Interval of logged metrics [steps]."""
     eval_every: int = 100
