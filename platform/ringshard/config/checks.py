@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from sys import float_info
 
+from ringshard.config.batch import check_batch
 from ringshard.config.degrees import check_attention, check_degrees
 from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
@@ -23,7 +24,6 @@ from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
 from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.schedule import SCHEDULES, Schedule, Wsd
 from ringshard.config.schema.tracking import Backend
-from ringshard.config.schema.train import BatchUnit
 from ringshard.config.secrets import refuse_secrets
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
@@ -100,7 +100,7 @@ def check(job: Job) -> None:
     _length(job)
     check_degrees(job)
     _scheduler(job)
-    _batch(job)
+    check_batch(job)
     _model(job)
     check_data(job.data)
     check_attention(job)
@@ -219,72 +219,6 @@ def _scheduler(job: Job) -> None:
         raise ConfigError(
             f"hardware.nodes={hardware.nodes} needs hardware.scheduler=slurm: local is one node"
         )
-
-
-def _batch(job: Job) -> None:
-    train = job.train
-    sequences = train.global_batch
-    if train.batch_unit is BatchUnit.tokens:
-        sequences, rest = divmod(train.global_batch, job.data.seq_len)
-        if rest or not sequences:
-            near = max(1, round(train.global_batch / job.data.seq_len)) * job.data.seq_len
-            raise ConfigError(
-                f"train.global_batch={train.global_batch} tokens must be a multiple of"
-                f" data.seq_len={job.data.seq_len}: use {near}"
-            )
-    _ramp(job)
-    dp_size = job.hardware.world_size // job.parallelism.cp
-    if sequences % (dp_size * (train.micro_batch or 1)) or not train.micro_batch:
-        size = f" × train.micro_batch={train.micro_batch}" if train.micro_batch else ""
-        raise ConfigError(
-            f"train.global_batch={train.global_batch} {train.batch_unit.name} must be a multiple of"
-            f" {_readers(job)}{size}:"
-            f" use {_even_batch(job, sequences)}"
-        )
-
-
-def _ramp(job: Job) -> None:
-    """The batches of a ramp come out even, and it has both a length and batches."""
-    train = job.train
-    if bool(train.batch_ramp) != bool(train.batch_ramp_steps):
-        raise ConfigError(
-            f"train.batch_ramp={train.batch_ramp} with train.batch_ramp_steps="
-            f"{train.batch_ramp_steps} would have no effect: give both or none"
-        )
-    per_row = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
-    dp_size = job.hardware.world_size // job.parallelism.cp
-    step = per_row * dp_size * (train.micro_batch or 1)
-    for batch in train.batch_ramp:
-        if batch < 1 or batch % step:
-            raise ConfigError(
-                f"train.batch_ramp: {batch} {train.batch_unit.name} must be a multiple of"
-                f" {_readers(job)} × train.micro_batch={train.micro_batch}: use"
-                f" {max(1, round(batch / step)) * step}, or a smaller train.micro_batch"
-            )
-    if train.steps is not None and train.batch_ramp_steps > train.steps:
-        raise ConfigError(
-            f"train.batch_ramp_steps={train.batch_ramp_steps} is longer than the run of"
-            f" {train.steps} steps: shorten it"
-        )
-
-
-def _readers(job: Job) -> str:
-    """Who reads rows of their own, in words."""
-    world, cp = job.hardware.world_size, job.parallelism.cp
-    return f"{world} processes" if cp == 1 else f"{world} processes / parallelism.cp={cp}"
-
-
-def _even_batch(job: Job, sequences: int) -> str:
-    """The nearest batch that divides evenly, and the largest micro-batch for this one."""
-    train, dp_size = job.train, job.hardware.world_size // job.parallelism.cp
-    step = dp_size * (train.micro_batch or 1)
-    unit = job.data.seq_len if train.batch_unit is BatchUnit.tokens else 1
-    near = f"train.global_batch={max(1, round(sequences / step)) * step * unit}"
-    share, rest = divmod(sequences, dp_size)
-    if rest or not train.micro_batch:
-        return near
-    micro = max(size for size in range(1, train.micro_batch + 1) if share % size == 0)
-    return f"{near} or train.micro_batch={micro}"
 
 
 def _model(job: Job) -> None:
