@@ -96,9 +96,9 @@ class Save:
         if self.config.every == 0 and not self.config.at_end:
             return
         trainer.report()
-        started = time.perf_counter()
         state, model, optimizer = trainer.state, trainer.model, trainer.optimizer
         group, keep = trainer.mesh.cpu_group, self.config.keep
+        started = time.perf_counter()
         checkpoint.save(self.root, state, model, optimizer, group, keep=keep)
         if trainer.spool:
             took = time.perf_counter() - started
