@@ -13,11 +13,17 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from mutations import planted, planted_checkpoint, planted_optim, planted_ring
+from mutations import planted, planted_checkpoint, planted_optim, planted_ring, planted_slurm
 from mutations.planted import Bug
 from mutations.planted_outside import OUTSIDE
 
-BUGS = [*planted.BUGS, *planted_ring.BUGS, *planted_checkpoint.BUGS, *planted_optim.BUGS]
+BUGS = [
+    *planted.BUGS,
+    *planted_checkpoint.BUGS,
+    *planted_optim.BUGS,
+    *planted_ring.BUGS,
+    *planted_slurm.BUGS,
+]
 ROOT = Path(__file__).parents[2]
 ALL = [*BUGS, *OUTSIDE]
 

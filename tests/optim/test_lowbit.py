@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from ringshard import checkpoint
-from ringshard.checkpoint import TrainState
+from ringshard.checkpoint.load import load
+from ringshard.checkpoint.save import Place, save
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.schema.optimizer import AdamW, AdamW4bit, AdamW8bit, Optimizer
 from ringshard.errors import ConfigError
 from ringshard.optim import build
@@ -19,7 +20,7 @@ def trained(config: Optimizer, steps: int, path: Path | None = None) -> tuple[nn
     net = nn.Linear(64, 128)
     optimizer = build(config, net)
     if path is not None:
-        checkpoint.load(path, net, optimizer, None)
+        load(path, net, optimizer, None)
     for _ in range(steps):
         net(torch.linspace(-1, 1, 64)).square().mean().backward()
         update(optimizer, 1e-2, clip_gradients(net, 1.0))
@@ -37,7 +38,7 @@ def test_few_bits_train_otherwise_than_many_or_do_not_survive_a_checkpoint(
     start = trained(AdamW(), 0)[0].weight
     drift = (net.weight - reference.weight).norm() / (reference.weight - start).norm()
     assert drift < (0.1 if config.name == "adamw8bit" else 0.4)
-    path = checkpoint.save(tmp_path, TrainState(3, 0, 0), net, optimizer, None)
+    path = save(Place(tmp_path), TrainState(3, 0, 0), net, optimizer, None)
     again, _ = trained(config, 2, path)
     whole, _ = trained(config, 5)
     assert torch.equal(again.weight, whole.weight)

@@ -192,17 +192,17 @@ class Submitted:
         """exit.json of an attempt; empty as long as there is none."""
         return self._json(self.path / f"attempts/{attempt}/exit.json")
 
-    def ends(self, attempt: int = 1, seconds: float = 120) -> dict[str, Any]:
+    def ends(self, attempt: int = 1, seconds: float = 240) -> dict[str, Any]:
         """The same, once it is there."""
         until(lambda: self.exit(attempt), seconds, f"{self.path} ends attempt {attempt}")
         return self.exit(attempt)
 
-    def begins(self, attempt: int = 1, seconds: float = 120) -> None:
+    def begins(self, attempt: int = 1, seconds: float = 240) -> None:
         """Waits for the first step of an attempt."""
         file = self.path / f"attempts/{attempt}/first-step.json"
         until(file.exists, seconds, f"{self.path} makes a step in attempt {attempt}")
 
-    def starts(self, attempt: int = 1, seconds: float = 60) -> None:
+    def starts(self, attempt: int = 1, seconds: float = 120) -> None:
         """Waits for the agent of an attempt."""
         file = self.path / f"attempts/{attempt}/started.json"
         until(file.exists, seconds, f"{self.path} starts attempt {attempt}")

@@ -33,11 +33,13 @@ class Frozen:
 
 def snapshot(kind: Snapshot, user: User, root: Path, write: bool = True) -> Frozen:
     """Copies what `kind` says, if that code is not there yet; raises ConfigError for git where
-    there is none. write=False: only says where it would lie."""
+    the user's modules are not under it. write=False: only says where it would lie."""
     if kind is Snapshot.none:
         return Frozen()
     package = Path(ringshard.__file__).parent
-    trees = {"platform/ringshard": (package, _files(package, kind))}
+    # An installed package lies outside of git, and is copied as it is.
+    ours = _files(package, kind if _git(package, "--cached") else Snapshot.copy)
+    trees = {"platform/ringshard": (package, ours)}
     if user.modules:
         own = Path(user.path)
         trees["user"] = (own, [file for file in _files(own, kind) if _is_code(own, file, root)])

@@ -20,7 +20,7 @@ from ringshard.launch.identity import Run, place
 from ringshard.launch.plan import show_plan
 from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
-from ringshard.launch.state import ask_queue, is_wanted, state
+from ringshard.launch.state import State, ask_queue, is_wanted, state
 from ringshard.launch.together import run_together
 from ringshard.launch.tracker import create_store
 
@@ -141,7 +141,8 @@ def _in_turn(command: Command, runs: list[Run], module: str) -> Iterator[tuple[R
 def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
     """How a new attempt ended, or why there was none: it is running elsewhere, or done by now."""
     stands = state(run.dir, ask_queue())
-    if not run.again and not is_wanted(stands, run.job.launcher.retry):
+    wanted = run.again or is_wanted(stands, run.job.launcher.retry)
+    if not wanted and stands is not State.done:  # which may change until the run is held
         return stands.name
     try:
         with run.dir.claimed():

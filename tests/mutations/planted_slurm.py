@@ -1,0 +1,81 @@
+"""Known bugs of submission, of the agent on a node, and of what comes after an attempt."""
+
+from mutations.planted import Bug
+
+SLURM = "platform/ringshard/launch/slurm"
+TEST = "tests/launch/test_slurm.py::test_"
+
+BUGS = [
+    Bug(
+        "a cancelled job comes back",
+        f"{SLURM}/verdict.py",
+        "return Verdict(Outcome.killed, CANCELLED)",
+        "return Verdict(Outcome.requeued, CANCELLED)",
+        f"{TEST}a_verdict_queues_a_cancelled_run_again_or_gives_a_preempted_one_up",
+    ),
+    Bug(
+        "an attempt without progress is queued again for ever",
+        f"{SLURM}/verdict.py",
+        "if not past.progressed:\n        return Verdict(Outcome.failed, CRASHED)",
+        "if False:\n        return Verdict(Outcome.failed, CRASHED)",
+        f"{TEST}a_verdict_queues_a_cancelled_run_again_or_gives_a_preempted_one_up",
+    ),
+    Bug(
+        "TERM with USR2 at a time limit counts as a cancellation",
+        f"{SLURM}/signals.py",
+        "min(stops) - min(saves) < _SAME_MOMENT_S",
+        "min(stops) > min(saves)",
+        f"{TEST}two_nodes_disagree_on_why_they_stop",
+    ),
+    Bug(
+        "a node knows of its own signals alone",
+        f"{SLURM}/signals.py",
+        "self._others[node] = [(name, when) for name, when in came]",
+        "self._others[node] = []",
+        f"{TEST}two_nodes_disagree_on_why_they_stop",
+    ),
+    Bug(
+        "each node is a world of its own",
+        f"{SLURM}/node.py",
+        "self.hosts[0]",
+        "self.hosts[self.index]",
+        f"{TEST}nodes_meet_on_localhost_or_on_a_port_that_the_kernel_gives_away",
+    ),
+    Bug(
+        "all members of a sweep get the resources of the first",
+        f"{SLURM}/batches.py",
+        "alike.setdefault(key, []).append(run)",
+        "alike.setdefault('', []).append(run)",
+        f"{TEST}members_that_ask_for_the_same_are_apart_or_others_together",
+    ),
+    Bug(
+        "a sweep ends at MaxArraySize",
+        f"{SLURM}/batches.py",
+        "range(0, len(group), max_array)",
+        "range(0, min(len(group), max_array), max_array)",
+        f"{TEST}members_that_ask_for_the_same_are_apart_or_others_together",
+    ),
+    Bug(
+        "uncommitted files are left out of a snapshot",
+        "platform/ringshard/launch/snapshot.py",
+        "if kind is Snapshot.copy else None",
+        "if False else None",
+        f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
+    ),
+    Bug(
+        "all members of a sweep have the groups of the first",
+        "platform/hydra_plugins/ringshard_hydra/composer.py",
+        'groups = tuple(one.input_line or "" for one in parsed if one not in values)',
+        "groups = tuple(o.input_line or '' for o in parsed if o not in values)\n"
+        "        groups = next(iter(self._known), groups)",
+        "tests/config/test_composer.py::test_a_member_is_composed_otherwise_than_by_hydra",
+    ),
+    Bug(
+        "MLflow says that a run which waits is killed",
+        "platform/ringshard/tracking/shipper.py",
+        '"requeued": _QUEUED',
+        '"requeued": "KILLED"',
+        "tests/tracking/test_shipper.py"
+        "::test_an_attempt_that_was_ended_has_the_status_of_its_end[requeued-SCHEDULED]",
+    ),
+]
