@@ -109,7 +109,7 @@ def test_the_table_leaves_someone_out() -> None:
 def test_gpt2s_queries_keys_and_values_are_orthogonalized_together() -> None:
     """Stored (in, out), the three one after another in the outputs."""
     model = network("gpt2")
-    found = layouts([p for p in parameters(model) if p.role == "matrix"], model)
+    found = layouts([p for p in parameters(model) if p.role == "matrix"])
     layout = found["transformer.h.0.attn.c_attn.weight"]
     assert layout == Layout((32, 96), transposed=True, sizes=(32, 32, 32))
     weight = torch.randn(32, 96)
@@ -124,12 +124,12 @@ def test_gpt2s_queries_keys_and_values_are_orthogonalized_together() -> None:
 
 def test_other_fused_matrices_are_not_taken_apart() -> None:
     phi = network("phi3")
-    found = layouts([p for p in parameters(phi) if p.role == "matrix"], phi)
+    found = layouts([p for p in parameters(phi) if p.role == "matrix"])
     assert found["model.layers.0.self_attn.qkv_proj.weight"].sizes == (32, 16, 16)
     assert found["model.layers.0.mlp.gate_up_proj.weight"].sizes == (64, 64)
     assert found["model.layers.0.mlp.down_proj.weight"].sizes == ()
     moe = network("qwen3_moe")
-    found = layouts([p for p in parameters(moe) if p.role == "experts"], moe)
+    found = layouts([p for p in parameters(moe) if p.role == "experts"])
     assert found["model.layers.0.mlp.experts.gate_up_proj"].matrices == [(8, 32)] * 8
     assert found["model.layers.0.mlp.experts.down_proj"].matrices == [(32, 8)] * 4
 

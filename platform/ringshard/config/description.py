@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ringshard import child
-from ringshard.config.schema.description import Description, Traits
+from ringshard.config.schema.description import Description, Traits, Weight
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.reader import build, plain
@@ -54,7 +54,7 @@ def _key(asked: dict[str, Any], model: Model) -> str:
     """Changes with what is asked, what is described, the code and configuration in a directory, and
     releases."""
     key = {name: asked[name] for name in ("model", "vocab_size")}
-    key["fields"] = [field.name for kind in (Description, Traits) for field in fields(kind)]
+    key["fields"] = [field.name for kind in (Description, Traits, Weight) for field in fields(kind)]
     key["versions"] = [version("ringshard"), version("transformers")]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode())
     directory = model.pretrained or model.path

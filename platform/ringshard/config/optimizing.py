@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from ringshard.config.length import Length
+from ringshard.config.roles import ROLES
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import (
     OPTIMIZERS,
@@ -18,8 +19,6 @@ from ringshard.config.schema.optimizer import (
 )
 from ringshard.config.schema.precision import Dtype, Precision
 from ringshard.errors import ConfigError
-
-ROLES = ("matrix", "experts", "embedding", "head", "vector", "other")
 
 
 def check_optimizer(job: Job) -> None:

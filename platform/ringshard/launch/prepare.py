@@ -18,6 +18,7 @@ from ringshard.config.effects import refuse_filled_in
 from ringshard.config.leaves import leaves
 from ringshard.config.overlap import warning
 from ringshard.config.refusal import refusals
+from ringshard.config.roles import check_weights
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention
 from ringshard.config.schema.prepare import PrepareJob
@@ -77,6 +78,8 @@ def check_models(jobs: list[Job], trains: bool = True) -> list[int | None]:
 def _check_model(job: Job, trains: bool) -> int | None:
     """The vocabulary that the model's configuration insists on; None: it follows the data."""
     model = describe(job.model, 1, job.user)
+    if trains:
+        check_weights(job.optimizer, model.weights)
     if job.parallelism.attention is Attention.ring and model.traits is not None:
         for reason in refusals(model, model.traits, trains):
             raise ConfigError(reason)

@@ -22,6 +22,7 @@ from ringshard.errors import ConfigError
 from ringshard.model.build import build_on_meta
 from ringshard.model.init import record_rules
 from ringshard.model.parts import parts
+from ringshard.optim.roles import parameters as trained
 from ringshard.parallel.ring.probe import probe
 
 # Fields of heads for classification, which a language model has not.
@@ -66,6 +67,7 @@ def describe_built(model: PreTrainedModel) -> Description:
         dropouts=_dropouts(config),
         sliding_window=window,
         sliding_layers=sliding,
+        weights=[parameter.weight for parameter in trained(model)],
     )
 
 

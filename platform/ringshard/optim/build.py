@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ringshard import registry
+from ringshard.config.roles import HIDDEN
 from ringshard.config.schema import optimizer as schema
 from ringshard.optim.adamw import AdamW, AdamWHyperball
 from ringshard.optim.layout import Layout, layouts
@@ -17,8 +18,6 @@ from ringshard.optim.roles import Parameter, parameters, table
 from ringshard.optim.ruled import Group, Rule, Ruled
 
 Hidden = schema.Muon | schema.AdamWHyperball
-HIDDEN = "matrix", "experts"
-"""Roles that these are made for; the others get AdamW."""
 
 
 def build(
@@ -83,7 +82,7 @@ def _groups(config: schema.ByRole, model: nn.Module, initialized: bool) -> list[
         return _by_decay(lambda: _rule(config), found, config)
     hidden = [p for p in found if p.role in HIDDEN]
     others = [p for p in found if p.role not in HIDDEN]
-    matrices = layouts(hidden, model, config.splits)
+    matrices = layouts(hidden, config.splits)
     lr_scale = 1.0 if config.adamw_lr is None else config.adamw_lr / config.lr
     return [
         *_by_decay(lambda: _hidden_rule(config, matrices, initialized), hidden, config),

@@ -4,25 +4,14 @@ Orthogonalizing a fused matrix as a whole would mix its parts, and shape rules w
 from inputs.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from ringshard.errors import ConfigError
+from ringshard.config.roles import split
 from ringshard.optim.roles import Parameter
-
-_FUSED = re.compile(
-    r"\.(c_attn|qkv_proj|Wqkv|W_pack|qkv|qkv_linear|query_key_value|in_proj_qkv\w*)\."
-)
-"""Weights that make queries, keys and values at once."""
-_IN_ORDER = re.compile(r"\.(c_attn|qkv_proj|Wqkv|W_pack)\.")
-"""Those of which all queries come first, then all keys, then all values."""
-_GATE_UP = re.compile(r"\.gate_up_proj(\.|$)")
-"""The gate, then what it gates, each half of the outputs."""
 
 
 @dataclass(frozen=True)
@@ -83,59 +72,9 @@ class Layout:
 
 
 def layouts(
-    found: Sequence[Parameter], model: nn.Module, splits: Mapping[str, Sequence[int]] | None = None
+    found: Sequence[Parameter], splits: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, Layout]:
-    """The layout of each matrix and stack of experts in `found`, by name.
-
-    splits: regular expression of names -> outputs of each fused matrix. Raises ConfigError for one
-    that matches nothing or does not add up, and for fused queries, keys and values of unknown
-    order.
-    """
-    splits = splits or {}
-    for pattern in splits:
-        if not any(re.search(pattern, parameter.name) for parameter in found):
-            raise ConfigError(
-                f"optimizer.splits.{pattern} matches no matrix: names are such as "
-                f"{found[0].name if found else 'none'}"
-            )
-    return {parameter.name: _layout(parameter, model, splits) for parameter in found}
-
-
-def _layout(parameter: Parameter, model: nn.Module, splits: Mapping[str, Sequence[int]]) -> Layout:
-    whole = Layout(tuple(parameter.tensor.shape), parameter.transposed)
-    sizes = next((s for p, s in splits.items() if re.search(p, parameter.name)), None)
-    if sizes is None:
-        sizes = _known(parameter, whole, getattr(model, "config", None))
-    if sizes and sum(sizes) != whole.outputs:
-        raise ConfigError(
-            f"optimizer.splits: {list(sizes)} of {parameter.name} add up to {sum(sizes)}, and it "
-            f"has {whole.outputs} outputs"
-        )
-    return Layout(whole.shape, whole.transposed, tuple(sizes))
-
-
-def _known(parameter: Parameter, whole: Layout, config: Any) -> Sequence[int]:
-    name = parameter.name
-    if _FUSED.search(name):
-        sizes = _query_key_value(config) if _IN_ORDER.search(name) else []
-        if sum(sizes) != whole.outputs:
-            raise ConfigError(
-                f"{name} fuses queries, keys and values in an order that is not known: give "
-                f"optimizer.splits={{{name.split('.')[-2]}: [SIZE, …]}} for its {whole.outputs} "
-                f"outputs, or optimizer.roles.other={name.split('.')[-2]}"
-            )
-        return sizes
-    # Transposed experts interleave the two.
-    halves = _GATE_UP.search(name) and not (whole.is_stack and whole.transposed)
-    return [whole.outputs // 2] * 2 if halves else []
-
-
-def _query_key_value(config: Any) -> list[int]:
-    """Outputs of each; empty where they are known to be mixed head by head (gpt_bigcode)."""
-    multi_query: bool | None = getattr(config, "multi_query", None)
-    if config is None or multi_query is False:
-        return []
-    heads: int = config.num_attention_heads
-    head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
-    kv_heads: int = getattr(config, "num_key_value_heads", None) or (1 if multi_query else heads)
-    return [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+    """The layout of each matrix and stack of experts in `found`, by name; splits, and what is
+    raised: see ringshard.config.roles."""
+    weights = split([parameter.weight for parameter in found], splits or {})
+    return {w.name: Layout(tuple(w.shape), w.transposed, tuple(w.sizes)) for w in weights}

@@ -1,28 +1,42 @@
 """What each parameter is to the model, which decides how it is updated."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from ringshard.errors import ConfigError
+from ringshard.config.roles import overridden
+from ringshard.config.schema.description import Weight
 from ringshard.model.names import canonical
 
-ROLES = ("matrix", "experts", "embedding", "head", "vector", "other")
-DIMENSIONS = {"matrix": 2, "experts": 3}
+_FUSED = re.compile(
+    r"\.(c_attn|qkv_proj|Wqkv|W_pack|qkv|qkv_linear|query_key_value|in_proj_qkv\w*)\."
+)
+"""Weights that make queries, keys and values at once."""
+_IN_ORDER = re.compile(r"\.(c_attn|qkv_proj|Wqkv|W_pack)\.")
+"""Those of which all queries come first, then all keys, then all values."""
+_GATE_UP = re.compile(r"\.gate_up_proj(\.|$)")
+"""The gate, then what it gates, each half of the outputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
     """A trained parameter with what is known of it."""
 
-    name: str
+    weight: Weight
     tensor: Tensor
-    role: str
-    transposed: bool
-    """Whether it is stored (in, out), as the weights of GPT-2's Conv1D and of some experts."""
+
+    @property
+    def name(self) -> str:
+        """As the model's author wrote it."""
+        return self.weight.name
+
+    @property
+    def role(self) -> str:
+        """One of ringshard.config.roles.ROLES."""
+        return self.weight.role
 
 
 def parameters(model: nn.Module, overrides: Mapping[str, str] | None = None) -> list[Parameter]:
@@ -30,18 +44,18 @@ def parameters(model: nn.Module, overrides: Mapping[str, str] | None = None) -> 
 
     An embedding is what an nn.Embedding owns, tied to the head or not; the head is the output
     projection; matrix is any other weight with two dimensions, experts one with three in a module
-    called so, vector one with fewer than two. overrides: role -> regular expression of names.
-    Raises ConfigError for one that matches nothing, or gives a role that the shape can't have.
+    called so, vector one with fewer than two. overrides: see ringshard.config.roles.
     """
     head = _head(model)
     found: list[Parameter] = []
     for path, module in model.named_modules():
         for key, tensor in module.named_parameters(path, recurse=False):
             if tensor.requires_grad and all(tensor is not other.tensor for other in found):
-                name = canonical(key)
-                role = _role(module, name, tensor, is_head=module is head)
-                found.append(Parameter(name, tensor, role, _is_transposed(module)))
-    return _overridden(found, overrides or {})
+                role = _role(module, canonical(key), tensor, is_head=module is head)
+                weight = _weight(canonical(key), module, tensor, role, model)
+                found.append(Parameter(weight, tensor))
+    weights = overridden([parameter.weight for parameter in found], overrides or {})
+    return [Parameter(w, p.tensor) for w, p in zip(weights, found, strict=True)]
 
 
 def _head(model: nn.Module) -> nn.Module | None:
@@ -62,49 +76,45 @@ def _role(module: nn.Module, name: str, tensor: Tensor, is_head: bool) -> str:
     return "experts" if tensor.dim() == 3 and "expert" in name else "other"
 
 
-def _is_transposed(module: nn.Module) -> bool:
-    """transformers' Conv1D is (in, out); its experts say which they are."""
-    return type(module).__name__ == "Conv1D" or bool(getattr(module, "is_transposed", False))
+def _weight(name: str, module: nn.Module, tensor: Tensor, role: str, model: nn.Module) -> Weight:
+    """With the outputs of the matrices that it fuses, where their order is known."""
+    # transformers' Conv1D is (in, out); its experts say which they are.
+    named = type(module).__name__ == "Conv1D"
+    transposed = named or bool(getattr(module, "is_transposed", False))
+    weight = Weight(name, list(tensor.shape), role, transposed)
+    if tensor.dim() < 2:
+        return weight
+    outputs = tensor.shape[-1 if transposed else -2]
+    if _FUSED.search(name):
+        known = _query_key_value(getattr(model, "config", None)) if _IN_ORDER.search(name) else []
+        sizes = known if sum(known) == outputs else []
+        return Weight(name, list(tensor.shape), role, transposed, fused=True, sizes=sizes)
+    if _GATE_UP.search(name) and not (tensor.dim() == 3 and transposed):  # those interleave
+        halves = [outputs // 2] * 2
+        return Weight(name, list(tensor.shape), role, transposed, fused=True, sizes=halves)
+    return weight
 
 
-def _overridden(found: list[Parameter], overrides: Mapping[str, str]) -> list[Parameter]:
-    for role, pattern in overrides.items():
-        if not any(re.search(pattern, parameter.name) for parameter in found):
-            raise ConfigError(
-                f"optimizer.roles.{role}={pattern} matches no parameter: names are such as "
-                f"{found[0].name if found else 'none'}"
-            )
-    return [_given(parameter, overrides) for parameter in found]
+def _query_key_value(config: Any) -> list[int]:
+    """Outputs of each; empty where they are known to be mixed head by head (gpt_bigcode)."""
+    multi_query: bool | None = getattr(config, "multi_query", None)
+    if config is None or multi_query is False:
+        return []
+    heads: int = config.num_attention_heads
+    head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads: int = getattr(config, "num_key_value_heads", None) or (1 if multi_query else heads)
+    return [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
 
 
-def _given(parameter: Parameter, overrides: Mapping[str, str]) -> Parameter:
-    name, dimensions = parameter.name, parameter.tensor.dim()
-    for role, pattern in overrides.items():
-        if not re.search(pattern, name):
-            continue
-        if dimensions != DIMENSIONS.get(role, dimensions):
-            raise ConfigError(
-                f"optimizer.roles.{role}={pattern} matches {name}, which has {dimensions} "
-                f"dimensions instead of {DIMENSIONS[role]}: narrow the expression"
-            )
-        if role in DIMENSIONS and parameter.role in ("embedding", "head"):
-            raise ConfigError(
-                f"optimizer.roles.{role}={pattern} matches {name}, and the {parameter.role} is no "
-                "hidden matrix: narrow the expression"
-            )
-        return Parameter(name, parameter.tensor, role, parameter.transposed)
-    return parameter
-
-
-def table(rows: list[tuple[str, Parameter]]) -> list[str]:
+def table(rows: Sequence[tuple[str, Parameter]]) -> list[str]:
     """Who gets what, a line for each kind of parameter; rows: (update rule, parameter)."""
-    kinds: dict[tuple[str, ...], list[int]] = {}
+    kinds: dict[tuple[str, ...], int] = {}
     for rule, parameter in rows:
-        kind = re.sub(r"\d+", "*", parameter.name)
         shape = " × ".join(map(str, parameter.tensor.shape)) or "1"
-        kinds.setdefault((rule, parameter.role, kind, shape), []).append(parameter.tensor.numel())
+        kind = rule, parameter.role, re.sub(r"\d+", "*", parameter.name), shape
+        kinds[kind] = kinds.get(kind, 0) + 1
     cells: list[tuple[str, ...]] = [("rule", "role", "parameters", "shape", "number")]
-    cells += [(*kind, f"{len(sizes)}") for kind, sizes in kinds.items()]
+    cells += [(*kind, f"{number}") for kind, number in kinds.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -26,6 +26,24 @@ class Traits:
 
 
 @dataclass(frozen=True)
+class Weight:
+    """A trained parameter."""
+
+    name: str
+    """As the model's author wrote it."""
+    shape: list[int]
+    """Of the whole parameter."""
+    role: str
+    """What it is to the model: one of `ringshard.config.roles.ROLES`."""
+    transposed: bool
+    """Whether it is stored (in, out)."""
+    fused: bool = False
+    """Whether it is several matrices, one after another in its outputs, or mixed."""
+    sizes: list[int] = field(default_factory=list)
+    """Outputs of each of them; empty: one matrix, or the order is not known."""
+
+
+@dataclass(frozen=True)
 class Description:
     """Made by `ringshard.model.describe`; `ringshard.config.description` has it without torch."""
 
@@ -61,5 +79,7 @@ class Description:
     """Keys that a query of a sliding layer sees [tokens]; null: no layer has a window."""
     sliding_layers: int
     """Blocks with that window."""
+    weights: list[Weight] = field(default_factory=list)
+    """The trained parameters, a tied one once."""
     traits: Traits | None = None
     """What its attention asks for; null: no pass was made to find out."""
