@@ -6,6 +6,7 @@ from pathlib import Path
 from ringshard.config.leaves import named, under
 from ringshard.config.schema.data import Data, Tokenizer, TokenizerKind
 from ringshard.config.schema.evaluation import EvaluateJob, EvaluationOptions, Measurement
+from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job, Output
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.model import Model
@@ -65,6 +66,7 @@ def _refuse_tokenizer(source: Job, keys: set[str]) -> None:
 def job_of(config: EvaluateJob, source: Job) -> Job:
     """What the ranks read; of what concerns training it holds nothing but the order of the data."""
     world, micro_batch = config.hardware.world_size, config.micro_batch
+    here = config.hardware.scheduler is Scheduler.local
     return Job(
         hardware=config.hardware,
         parallelism=config.parallelism,
@@ -80,7 +82,8 @@ def job_of(config: EvaluateJob, source: Job) -> Job:
             micro_batch=micro_batch,
         ),
         tracking=Tracking(Backend.none, f"sqlite:///{config.output.root}/mlflow.db"),
-        launcher=Launcher(stop_timeout_s=0),  # nothing is lost
+        # Nothing is lost by an end at once; on Slurm its own patience counts.
+        launcher=Launcher(stop_timeout_s=0) if here else Launcher(),
         debug=config.debug,
         output=config.output,
         user=config.user,
