@@ -41,7 +41,7 @@ def test_many_documents_are_counted_at_once_and_none_goes_on_with_another(tmp_pa
     store.write(tmp_path, map(Piece, documents), Bytes(), False, lambda *_: None)
     made = store.Store(tmp_path)
     spans = Spans(made.bounds[:-1:2], made.bounds[1::2])  # neighbours would be one span
-    ((previous, following),) = rows._together(rows._pairs(made, spans))
+    ((previous, following),) = rows._together(rows._pairs(made, spans, apart=True))
     ids = [[*document.encode(), 256] for document in documents[::2]]
     expected = [pair for each in ids for pair in itertools.pairwise(each)]
     assert list(zip(previous.tolist(), following.tolist(), strict=True)) == expected

@@ -13,6 +13,7 @@ from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
 from ringshard.launch import torchrun
 from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.slurm.agent import patience_s
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import Noted, Signals
@@ -74,6 +75,10 @@ def test_members_that_ask_for_the_same_are_apart_or_others_together(tmp_path: Pa
     assert [len(one.tasks) for one in made] == [2, 1, 2]
     assert [one.request.resources["nodes"] for one in made] == [1, 1, 2]
     assert len({one.request.name for one in made}) == 3
+
+
+def test_a_checkpoint_of_minutes_is_cut_off_before_the_time_limit_is() -> None:
+    assert patience_s(300, 30) == {"SIGUSR2": 290.0, "SIGTERM": 29.0}
 
 
 NODE = {"SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": "n[07-09],m1", "SLURM_NODEID": "3"}

@@ -1,6 +1,7 @@
 """Commands about runs that wait or are at work: watch, leave, chain, retry, delete, evaluate."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
     until(lambda: not slurm.jobs(), 60, "a run that waited for a cancelled one is gone")
     assert sorted(states(folder).values()) == ["interrupted", "killed"]
 
+    shutil.rmtree(run / "checkpoints")  # the stand-in's, which the trainer can't go on from
     again = ringshard(folder, "runs", "retry", str(run))
     assert again.returncode == 0, again.stderr
     until(lambda: (run / "attempts/2/started.json").exists(), 60, "the second attempt begins")

@@ -180,6 +180,12 @@ class Agent:
         _exit(_REQUEUED if outcome is Outcome.requeued else _CANCELLED)
 
 
+def patience_s(lead_s: int, kill_wait_s: int) -> dict[str, float]:
+    """How long ranks may take to save, by what they were asked with: Slurm kills them after its
+    KillWait, and at the time limit [s]."""
+    return {CHECKPOINT: max(5.0, lead_s - 10.0), "SIGTERM": max(1.0, kill_wait_s - 1.0)}
+
+
 class _Watch:
     """The loop's eye on torchrun: signals of all nodes, failures of others, deadlines."""
 
@@ -194,8 +200,7 @@ class _Watch:
         self._ranks, self._folder, self._noted, self._node = ranks, folder, noted, node
         self._told: set[int] = set()
         self._idle_since: float | None = None
-        kill_wait = queue.number("KillWait", 30)
-        self._patience_s = {CHECKPOINT: max(5.0, lead_s - 10.0), "SIGTERM": max(1.0, kill_wait - 1)}
+        self._patience_s = patience_s(lead_s, queue.number("KillWait", 30))
 
     def look(self) -> None:
         """Once a tick."""
