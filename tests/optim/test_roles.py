@@ -8,10 +8,12 @@ from optim.networks import Matrices
 from torch import nn
 from transformers import PreTrainedModel
 
+from ringshard.config.roles import check_weights
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.optimizer import AdamW, Muon, Optimizer
 from ringshard.errors import ConfigError
 from ringshard.model.build import build_on_meta
+from ringshard.model.describe import describe_built
 from ringshard.optim import build, who_gets_what
 from ringshard.optim.layout import Layout, layouts
 from ringshard.optim.roles import parameters
@@ -179,3 +181,23 @@ def test_experts_in_parts_are_not_the_experts_whole() -> None:
             assert not cut.numel() or torch.equal(cut, block)
     counts = [sum(bool(b.numel()) for b in layout.blocks(weight[s : s + 4], s)) for s in (0, 4)]
     assert counts == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "sentence"),
+    [
+        ("llama", Muon(roles={"other": "q_prok"}), "matches no parameter"),
+        ("gpt_neox", Muon(), "in an order that is not known"),
+        ("gpt_neox", AdamW(), ""),
+        ("gpt2", Muon(splits={"c_attn": [90]}), "add up to 90, and it has 96"),
+    ],
+)
+def test_what_the_ranks_refuse_passes_the_submit_side(
+    kind: str, config: Optimizer, sentence: str
+) -> None:
+    weights = describe_built(network(kind)).weights
+    if not sentence:
+        return check_weights(config, weights)
+    with pytest.raises(ConfigError, match=sentence):
+        check_weights(config, weights)
+    return None
