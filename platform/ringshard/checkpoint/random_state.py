@@ -15,6 +15,12 @@ from torch import Tensor
 PREFIX = "random."
 
 
+def seed(number: int) -> None:
+    """Seeds the generators that the trainer does not seed by itself."""
+    random.seed(number)
+    np.random.seed(number % 2**32)
+
+
 def is_one(name: str) -> bool:
     """Whether a stored tensor of that name is the state of a generator."""
     return name.startswith(PREFIX)

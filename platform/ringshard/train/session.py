@@ -8,11 +8,13 @@ import torch
 import torch.distributed as dist
 
 from ringshard import optim, registry
+from ringshard.checkpoint import random_state
 from ringshard.checkpoint.load import latest
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import Scaling
 from ringshard.config.schema.precision import Dtype
+from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.mesh import Mesh
@@ -36,6 +38,7 @@ def train_on(
 ) -> Assembly:
     """Trains `job` to its end, or until asked to stop, and records the result (rank 0)."""
     registry.import_user_modules(job.user)
+    random_state.seed(hashed_seed(job.train.seed, mesh.rank))
     torch.autograd.set_detect_anomaly(job.train.detect_anomaly)
     assembly = assemble(job, attempt, mesh, stop)
     trainer = assembly.trainer
