@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -118,13 +119,25 @@ class Cluster:
 def up(work: Path) -> Cluster:
     """Starts the cluster, or what is missing of it."""
     script = str(INFRA / "up.sh")
-    port = {"SLURM_PORT_BASE": "18000", "SLURM_MAX_ARRAY": "16"}
+    port = {"SLURM_PORT_BASE": _port(work.parent / "port"), "SLURM_MAX_ARRAY": "16"}
     done = subprocess.run(
         [script, str(work)], capture_output=True, text=True, env=port | os.environ
     )
     assert done.returncode == 0, done.stderr
     os.environ["SLURM_CONF"] = done.stdout.strip().removeprefix("export SLURM_CONF=")
     return Cluster(work)
+
+
+def _port(noted: Path) -> str:
+    """The first of the cluster's ports: the same when it is brought back, another for another."""
+    if not noted.exists():
+        noted.write_text(str(next(base for base in range(18000, 20000, 200) if _is_free(base))))
+    return noted.read_text()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def down(work: Path) -> None:

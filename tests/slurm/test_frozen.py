@@ -35,6 +35,10 @@ def test_four_processes_on_two_nodes_take_another_curve(
         np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
     losses = list(curve(run.path).values())
     assert losses[-1] < 0.8 * losses[0]
+    evaluate = [sys.executable, str(ROOT / "jobs/evaluate.py"), f"run={run.path}", "sequences=4"]
+    done = subprocess.run(evaluate, cwd=folder, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0 and "is submitted" in done.stdout, done.stdout + done.stderr
+    assert f"{list(curve(run.path, 'val/loss').values())[-1]:.4f} nats" in done.stdout
 
 
 def test_what_is_edited_while_a_job_is_held_runs(slurm: Cluster, folder: Path) -> None:
