@@ -32,7 +32,7 @@ def test_a_command_killed_while_it_freezes_leaves_no_attempt(
     run, command = planned
     child = os.fork()
     if not child:
-        monkeypatch.setattr(freeze, "record_code", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(freeze, "code_of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         freeze.freeze(run, command)
     os.waitpid(child, 0)
     assert run.dir.last_attempt() == 0

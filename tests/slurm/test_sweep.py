@@ -57,7 +57,7 @@ def test_members_of_two_shapes_get_their_own_and_only_the_failed_one_runs_again(
     slurm: Cluster, folder: Path
 ) -> None:
     sweep = ("-m", "sweep.name=night", "experiment=one,two", "train.seed=1,2,3")
-    first = command(folder, *sweep, "hardware.env.STANDIN='fail_seed:3'")
+    first = command(folder, *sweep, "+hardware.env.STANDIN='fail_seed:3'")
     assert first.returncode == 0, first.stderr
     assert "6 runs as jobs" in first.stdout
     asked = sorted((folder / "outputs/slurm").glob("tiny-*/*submission.sh"))

@@ -6,7 +6,7 @@ from hydra.errors import HydraException
 
 from ringshard.errors import ConfigError
 
-FREE = "model.config", "optimizer.args", "train.hooks", "hardware.env", "hardware.slurm.extra"
+FREE = "model.config", "optimizer.args", "train.hooks", "hardware.slurm.extra"
 """Mappings that take any key, so that a new one needs no plus."""
 _CORPORA = "data.corpora."
 
