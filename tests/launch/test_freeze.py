@@ -33,7 +33,7 @@ def test_a_command_killed_while_it_freezes_leaves_no_attempt(
     child = os.fork()
     if not child:
         try:
-            monkeypatch.setattr(freeze, "code_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+            monkeypatch.setattr(freeze, "code_of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             freeze.freeze(run, command)
         finally:  # it must not go on with the other tests
             os._exit(1)

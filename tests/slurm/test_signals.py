@@ -54,7 +54,8 @@ def test_a_cancelled_run_saves_and_never_comes_back(slurm: Cluster, folder: Path
     slurm.slurm("scancel", run.job)
     told = run.ends()
     assert (told["outcome"], told["why"]) == ("killed", "cancelled"), told
-    assert told["step"] > 0 and (run.path / "KILLED").exists()
+    assert told["step"] > 0
+    until((run.path / "KILLED").exists, 10, "the run is marked")
     until(lambda: run.job not in slurm.jobs(), 30, "the job is gone")
     assert slurm.accounted(run.job).startswith("CANCELLED") and not ranks(run)
 

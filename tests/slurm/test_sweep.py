@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from launch.commandline import APP, HERE, SMALL, run_dirs
-from slurm.cluster import Cluster, environment, ringshard, until
+from slurm.cluster import ROOT, Cluster, environment, ringshard, until
 
 pytestmark = pytest.mark.slurm
 SHAPES = {"one": 1, "two": 2}
@@ -37,6 +37,12 @@ def command(folder: Path, *argv: str, **more: str) -> "subprocess.CompletedProce
     )
 
 
+def prepare(folder: Path) -> None:
+    """Has the data ready, so that no job has to prepare them."""
+    argv = [sys.executable, str(ROOT / "jobs/prepare.py"), *SMALL]
+    subprocess.run(argv, cwd=folder, env=environment(), check=True, capture_output=True)
+
+
 def states(folder: Path) -> dict[str, str]:
     """State by name of run, as `ringshard runs list` tells."""
     lines = ringshard(folder, "runs", "list", "outputs").stdout.splitlines()[1:]
@@ -51,7 +57,7 @@ def test_members_of_two_shapes_get_their_own_and_only_the_failed_one_runs_again(
     slurm: Cluster, folder: Path
 ) -> None:
     sweep = ("-m", "sweep.name=night", "experiment=one,two", "train.seed=1,2,3")
-    first = command(folder, *sweep, "hardware.env.STANDIN='fail_seed:3'")
+    first = command(folder, *sweep, "+hardware.env.STANDIN='fail_seed:3'")
     assert first.returncode == 0, first.stderr
     assert "6 runs as jobs" in first.stdout
     asked = sorted((folder / "outputs/slurm").glob("tiny-*/*submission.sh"))
@@ -98,7 +104,7 @@ def test_a_sweep_larger_than_an_array_may_be_is_cut(slurm: Cluster, folder: Path
 
 def test_sbatch_refuses_and_leaves_a_run_behind(slurm: Cluster, folder: Path) -> None:
     done = command(folder, "hardware.slurm.partition=nowhere")
-    assert done.returncode == 2 and "invalid partition" in done.stderr, done.stderr
+    assert done.returncode == 2 and "Invalid partition" in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("sbatch refuses the job")
     assert not run_dirs(folder) and not list((folder / "outputs/slurm/open").iterdir())
 
@@ -107,6 +113,7 @@ def test_a_command_that_died_between_sbatch_and_its_note_leaves_an_orphan(
     slurm: Cluster, folder: Path
 ) -> None:
     """sbatch takes the job and then kills the command that called it."""
+    prepare(folder)
     wrapper = folder / "bin/sbatch"
     wrapper.parent.mkdir()
     real = slurm.slurm("which", "sbatch").strip()
@@ -124,9 +131,10 @@ def test_a_command_that_died_between_sbatch_and_its_note_leaves_an_orphan(
 
 
 def test_the_dry_run_shows_another_script_than_sbatch_gets(slurm: Cluster, folder: Path) -> None:
+    prepare(folder)
     sweep = ("-m", "sweep.name=night", "train.seed=1,2", "hardware.nodes=1")
     shown = command(folder, *sweep, "--dry-run").stdout
-    assert not (folder / "outputs").exists()
+    assert [path.name for path in (folder / "outputs").iterdir()] == ["data"]
     done = command(folder, *sweep)
     assert done.returncode == 0, done.stderr
     (script,) = (folder / "outputs/slurm").glob("tiny-*/*submission.sh")

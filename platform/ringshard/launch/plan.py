@@ -37,6 +37,7 @@ def _show_scripts(runs: list[Run], module: str) -> None:
 
     for script, folders in scripts(runs, module):
         print(f"\nsbatch script of {', '.join(folders)}:\n\n{script}")
+    print("(for missing data, --dependency=afterok:JOB of the job that prepares them is added)")
 
 
 def _differing(runs: list[Run]) -> list[str]:
