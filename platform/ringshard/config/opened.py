@@ -7,8 +7,8 @@ from hydra.errors import HydraException
 from ringshard.errors import ConfigError
 
 FREE = (
-    *("hardware.env", "hardware.slurm.extra", "model.config"),
-    *("optimizer.args", "optimizer.roles", "optimizer.splits", "train.hooks"),
+    *("hardware.slurm.extra", "model.config", "train.hooks"),
+    *("optimizer.args", "optimizer.roles", "optimizer.splits"),
 )
 """Mappings that take any key, so that a new one needs no plus."""
 _CORPORA = "data.corpora."
