@@ -75,7 +75,7 @@ def test_the_reference_learns_enough_to_show_wrong_gradients(one_process: Path) 
 
 def test_a_model_that_a_ring_would_change_is_trained(corpus: Path, tmp_path: Path) -> None:
     """Told in one sentence before anything is written, whether cp is 1 or not."""
-    windowed = ["model.type=mistral", "+model.config.sliding_window=16"]
+    windowed = ["model=custom", "model.type=mistral", "model.config.sliding_window=16"]
     for way in ("ring", "single"):
         command = [sys.executable, str(ROOT / "jobs/train.py"), *SMALL, *windowed]
         command += [f"parallelism={way}"]
