@@ -34,9 +34,9 @@ BUGS = [
     ),
     Bug(
         "outputs summed in bf16",
-        f"{RING}/attention.py",
-        "q.dtype if found.size == 1 else _wide(q.dtype),",
-        "q.dtype,",
+        f"{RING}/merge.py",
+        "out.lerp_(block_out.to(out.dtype), weight[..., None])",
+        "out.lerp_(block_out.to(out.dtype), weight[..., None]).copy_(out.bfloat16())",
         f"{ATTENTION}the_error_does_not_grow_with_the_number_of_ranks",
     ),
     Bug(
@@ -137,7 +137,7 @@ BUGS = [
         "a value's own width is lost",
         f"{RING}/attention.py",
         "return out[..., :width] if width < wanted else out",
-        "return out",
+        "return out[..., wanted - width :] if width < wanted else out",
         f"{ATTENTION}values_of_another_width_than_keys[2]",
     ),
 ]
