@@ -114,9 +114,9 @@ def test_a_checkpoint_just_written_is_damaged(tmp_path: Path) -> None:
     run = Run(sharded=False)
     path = run.save(tmp_path)
     manifest = Manifest.read(path)
-    manifest.check_sizes(path)
-    manifest.check_files(path, manifest.files)
     try:
+        manifest.check_sizes(path)
+        manifest.check_files(path, manifest.files)
         run.load(path)
     except DamagedError as error:
         raise AssertionError from error

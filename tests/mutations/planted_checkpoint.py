@@ -45,13 +45,6 @@ BUGS = [
         f"{DAMAGED}[flip-__1_0.distcp]",
     ),
     Bug(
-        "each rank judges for itself",
-        f"{CHECKPOINT}/load.py",
-        "raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)",
-        "_verify(path, manifest, metadata, wanted, verify, group)",
-        f"{DAMAGED}[flip-__1_0.distcp]",
-    ),
-    Bug(
         "nothing is staged",
         f"{CHECKPOINT}/saver.py",
         "held = self._stager.stage(contents(model, optimizer))",
