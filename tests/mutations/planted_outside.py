@@ -115,8 +115,8 @@ OUTSIDE = [
     Bug(
         "vectors decay",
         f"{OPTIM}/build.py",
-        '"weight_decay": 0.0}',
-        '"weight_decay": weight_decay}',
+        "(others, 0.0))",
+        "(others, config.weight_decay))",
         "tests/optim/test_build.py::test_matrices_decay_and_vectors_do_not",
     ),
     Bug(

@@ -119,11 +119,11 @@ BUGS = [
         f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
     ),
     Bug(
-        "ranks of a ring read other rows",
-        "platform/ringshard/parallel/mesh.py",
-        "return self.rank // self.ring.size",
-        "return self.rank % self.dp_size",
-        f"{CUTTING}cutting_packed_rows_changes_the_curve[fsdp-2-cp-2]",
+        "ranks of a ring read other tokens",
+        f"{TRAIN}/pieces.py",
+        '"input_ids": (rows.input_ids, 0),',
+        '"input_ids": (rows.input_ids.roll(self.ring.rank, 1), 0),',
+        f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
     ),
     Bug(
         "the budget's surplus is cut already",
