@@ -40,8 +40,8 @@ BUGS = [
     Bug(
         "nothing is verified",
         f"{CHECKPOINT}/load.py",
-        "                manifest.check_items(path, name, items)\n",
-        "                pass\n",
+        "            manifest.check_items(path, name, items)\n",
+        "            pass\n",
         f"{DAMAGED}[flip-__1_0.distcp]",
     ),
     Bug(

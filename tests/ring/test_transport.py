@@ -14,9 +14,10 @@ import torch.distributed as dist
 from ranks import run_ranks
 from ring.whole import Case, Results, attend, the_ring
 
+from ringshard.config.schema.parallelism import Parallelism
+from ringshard.parallel import mesh as meshes
 from ringshard.parallel.ring.agreement import agree, exchange
 from ringshard.parallel.ring.attention import RingState, ring_attention
-from ringshard.parallel.ring.group import open_ring, rings_of
 from ringshard.parallel.ring.plan import build_plan
 from ringshard.parallel.ring.transport import TRANSPORTS
 from ringshard.parallel.ring.waiting import RingError
@@ -58,8 +59,7 @@ def _attend(case: Case) -> Results:
 
 
 def _mesh() -> tuple[int, ...]:
-    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
-    return open_ring(rings_of(mesh, "cp"), torch.device("cpu")).ranks
+    return meshes.build(Parallelism(dp_shard=2, cp=2), torch.device("cpu")).ring.ranks
 
 
 def test_rings_are_the_lines_of_a_mesh() -> None:

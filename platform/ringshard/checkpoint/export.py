@@ -33,7 +33,7 @@ def to_transformers(checkpoint: Path, target: Path, shard_bytes: int = SHARD_BYT
     """
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another folder")
-    manifest = _verified(checkpoint)
+    manifest = Manifest.verified(checkpoint)
     config = manifest.about["config"]
     with reading(checkpoint), whole_folder(target) as folder:
         shards = list(_write_shards(_weights(checkpoint), folder, shard_bytes))
@@ -45,18 +45,11 @@ def to_torch(checkpoint: Path, target: Path) -> None:
     """One file for `torch.load(…, weights_only=True)`: the model's tensors by name."""
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another file")
-    _verified(checkpoint)
+    Manifest.verified(checkpoint)
     beside = target.with_name(f".{target.name}")
     with reading(checkpoint):
         torch.save(dict(_weights(checkpoint)), beside)
     beside.rename(target)
-
-
-def _verified(checkpoint: Path) -> Manifest:
-    manifest = Manifest.read(checkpoint)
-    manifest.check_sizes(checkpoint)
-    manifest.check_files(checkpoint, manifest.files)
-    return manifest
 
 
 def _weights(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:

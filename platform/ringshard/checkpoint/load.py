@@ -1,7 +1,8 @@
 """Reading a checkpoint: first every byte that is wanted is verified, then a tensor is touched."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -76,27 +77,27 @@ def load(
     not those that were written, and ConfigError that lists every missing, unknown or different
     tensor, both before any tensor is touched.
     """
-    manifest = on_first_rank(lambda: _complete(path), group)
+    with _naming(path):
+        manifest = on_first_rank(lambda: Manifest.verified(path, whole=False), group)
     raised_by_all(lambda: _wait_for(path), group)
     with reading(path):
         state, reader = TrainState.read(path), Reader(path)
         metadata = reader.read_metadata()
         wanted = _wanted(model, optimizer, metadata, manifest)
-        raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
+        with _naming(path):
+            raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
         read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
     random_state.restore(wanted)
     return state
 
 
-def _complete(path: Path) -> Manifest:
-    """The manifest, if all files are there and the small ones as they were written."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Adds which checkpoint it is to what is told of a damaged one."""
     try:
-        manifest = Manifest.read(path)
-        manifest.check_sizes(path)
-        manifest.check_files(path, manifest.small_files)
+        yield
     except DamagedError as error:
         raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
-    return manifest
 
 
 def _wait_for(path: Path) -> None:
@@ -138,14 +139,11 @@ def _verify(
     """Raises DamagedError for what this rank finds: in the parts it will read, or, for `full`, in
     its share of all files."""
     rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-    try:
-        if verify is Verify.shard:
-            for name, items in _items(metadata, wanted).items():
-                manifest.check_items(path, name, items)
-        elif verify is Verify.full:
-            manifest.check_files(path, sorted(manifest.files)[rank::size])
-    except DamagedError as error:
-        raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
+    if verify is Verify.shard:
+        for name, items in _items(metadata, wanted).items():
+            manifest.check_items(path, name, items)
+    elif verify is Verify.full:
+        manifest.check_files(path, sorted(manifest.files)[rank::size])
 
 
 def _items(metadata: Metadata, wanted: Mapping[str, Tensor]) -> dict[str, set[tuple[int, int]]]:

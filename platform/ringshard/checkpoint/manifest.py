@@ -76,6 +76,15 @@ class Manifest:
             raise DamagedError(f"{MANIFEST} can't be read ({error})") from error
         return cls(files, body["about"])
 
+    @classmethod
+    def verified(cls, checkpoint: Path, whole: bool = True) -> "Manifest":
+        """The manifest of a checkpoint whose files are all there, with the bytes that were written;
+        raises DamagedError. whole=False: of files with tensors, only the size is looked at."""
+        found = cls.read(checkpoint)
+        found.check_sizes(checkpoint)
+        found.check_files(checkpoint, found.files if whole else found.small_files)
+        return found
+
     def check_sizes(self, checkpoint: Path) -> None:
         """Raises DamagedError for a file that is missing or of another size."""
         for name, entry in self.files.items():

@@ -2,7 +2,7 @@
 
 What a trainer does, per job:
 
-    ring = open_ring(rings_of(mesh, "cp"), device)   # or alone(): one rank, the same code
+    ring = open_ring([[0, 1], [2, 3], …], device)   # or alone(): one rank, the same code
     register()                                       # before the model: attn_implementation="ring"
     refusals(describe_built(model), probe(model))    # on the meta device; sentences, or none
     fix_longest_position(model, seq_len)             # dynamic and longrope frequencies

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
 
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for a peer."""
@@ -98,14 +97,6 @@ def open_ring(
         if group is not None:
             dist.all_reduce(torch.zeros(1, device=device), group=group)
     return name_ring(mine)
-
-
-def rings_of(mesh: DeviceMesh, axis: str) -> list[list[int]]:
-    """All rings of a mesh: the ranks along `axis`, for each place on the other axes."""
-    assert mesh.mesh_dim_names is not None
-    dim = mesh.mesh_dim_names.index(axis)
-    lines: list[list[int]] = mesh.mesh.movedim(dim, -1).flatten(0, -2).tolist()
-    return lines if mesh.mesh.dim() > 1 else [mesh.mesh.tolist()]
 
 
 def _group(
