@@ -1,9 +1,9 @@
 """Runs as their directories tell them: configuration, state, curves. No MLflow is asked."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import yaml
 
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import ask_queue, state
+from ringshard.launch.state import Queue, ask_queue, state
 from ringshard.tracking.spool import read_spool, spools
 
 Curve = list[tuple[int, float]]
@@ -23,6 +23,8 @@ class Run:
     """One run directory, read when asked."""
 
     dir: RunDir
+    queue: Callable[[], Queue] = ask_queue
+    """What waits and runs on the cluster."""
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ class Run:
     @cached_property
     def state(self) -> str:
         """Where it stands: the name of a State, perhaps diverged."""
-        return self.dir.told(state(self.dir, ask_queue()).name)
+        return self.dir.told(state(self.dir, self.queue()).name)
 
     @cached_property
     def config(self) -> dict[str, object]:
@@ -112,7 +114,9 @@ def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]
 def find(folders: list[Path]) -> list[Run]:
     """The runs in run folders, sweep folders or output roots, oldest first."""
     paths = {path.resolve(): path for folder in folders for path in _inside(folder)}
-    return sorted((Run(RunDir(path)) for path in paths.values()), key=lambda run: run.created)
+    queue = cache(ask_queue)  # one question for all of them
+    runs = (Run(RunDir(path), queue) for path in paths.values())
+    return sorted(runs, key=lambda run: run.created)
 
 
 def _inside(folder: Path) -> list[Path]:

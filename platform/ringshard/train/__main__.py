@@ -1,11 +1,9 @@
 """A rank: `python -m ringshard.train RUN_DIR ATTEMPT`, started by torchrun; never Hydra, never
 MLflow."""
 
-import os
 from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
-from ringshard.config.schema.reader import read_job
 from ringshard.train.attempt import Attempt
 from ringshard.train.process import run_rank
 from ringshard.train.stop import StopRequest
@@ -13,8 +11,8 @@ from ringshard.train.stop import StopRequest
 
 def main(run_dir: Path, number: int) -> None:
     """Trains the attempt's job as the rank that the environment names; raises what goes wrong."""
-    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
-    job = read_job(attempt.folder / "job.yaml")
+    attempt = Attempt.of_rank(run_dir, number)
+    job = attempt.job()
     stop = StopRequest()
     if job.debug.mode is DebugMode.ranks and job.debug.rank == attempt.rank:
         _wait_for_debugger(job.debug.port)

@@ -6,9 +6,15 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import yaml
+
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.reader import build, read_job
 from ringshard.files import write_json
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,20 @@ class Attempt:
     run_dir: Path
     number: int
     rank: int
+
+    @classmethod
+    def of_rank(cls, run_dir: Path, number: int) -> "Attempt":
+        """As the rank sees it that the environment names; without one, rank 0."""
+        return cls(run_dir, number, int(os.environ.get("RANK", 0)))
+
+    def job(self) -> Job:
+        """What it is to do, as it was frozen."""
+        return read_job(self.folder / "job.yaml")
+
+    def options(self, kind: type[T], name: str) -> T:
+        """The same of what stands beside a job: `name`.yaml, of this dataclass."""
+        text = (self.folder / f"{name}.yaml").read_text(encoding="utf-8")
+        return cast(T, build(kind, yaml.safe_load(text)))
 
     @property
     def folder(self) -> Path:

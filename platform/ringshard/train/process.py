@@ -15,7 +15,7 @@ def run_rank(main: Callable[[Path, int], None]) -> NoReturn:
     """Calls `main(run_dir, attempt)` with what the command line names, and ends the process."""
     _die_with_torchrun()
     run_dir, number = Path(sys.argv[1]), int(sys.argv[2])
-    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
+    attempt = Attempt.of_rank(run_dir, number)
     attempt.redirect()
     code = 0
     try:

@@ -24,7 +24,7 @@ SHOWN = ("SLURM_", "MY_", "OMP_", "RANK", "MASTER_")
 
 
 def main(run_dir: Path, number: int) -> None:
-    attempt = Attempt(run_dir, number, int(os.environ.get("RANK", 0)))
+    attempt = Attempt.of_rank(run_dir, number)
     what, _, who = os.environ.get("STANDIN", "finish").partition(":")
     stop = StopRequest()
     if attempt.rank == 0:
