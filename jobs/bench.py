@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))  # its forked ranks
 NAMES = sorted(
     path.stem
     for path in (ROOT / "jobs/benchmarks").glob("*.py")

@@ -21,7 +21,9 @@ import torch.distributed as dist
 TIMEOUT_S = 120
 
 
-def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+def run_ranks(
+    world_size: int, function: Callable[..., Any], *args: Any, timeout_s: float = TIMEOUT_S
+) -> list[Any]:
     """Calls `function(*args)` on each rank of a new process group; returns each rank's (pickled)
     result."""
     context = mp.get_context("fork")
@@ -38,7 +40,7 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list
             pipes.append(receiver)
             processes.append(process)
         try:
-            return [_receive(pipe, rank) for rank, pipe in enumerate(pipes)]
+            return [_receive(pipe, rank, timeout_s) for rank, pipe in enumerate(pipes)]
         finally:
             for process in processes:
                 if process.pid and process.is_alive():
@@ -48,9 +50,9 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list
                 process.join()
 
 
-def _receive(pipe: Connection, rank: int) -> Any:
-    if not pipe.poll(TIMEOUT_S):
-        raise TimeoutError(f"rank {rank} gave no result within {TIMEOUT_S} s")
+def _receive(pipe: Connection, rank: int, timeout_s: float) -> Any:
+    if not pipe.poll(timeout_s):
+        raise TimeoutError(f"rank {rank} gave no result within {timeout_s:g} s")
     try:
         succeeded, result = pickle.loads(pipe.recv_bytes())
     except EOFError:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from benchmarks.forked import on_ranks
+from ranks import run_ranks
 from torch import nn
 
 from ringshard.checkpoint import writer
@@ -27,7 +27,7 @@ WIDTH, LAYERS = 1024, 24
 def run() -> list[dict[str, Any]]:
     """One row per way, of rounds in which they take turns: how long training stands still, until
     all is on the disk, and the median ratios of both to our save at once."""
-    rounds = on_ranks(1, _rounds)[0]
+    rounds = run_ranks(1, _rounds, timeout_s=600)[0]
     base = [total for _, total in rounds["ringshard, at once"]]
     return [
         {

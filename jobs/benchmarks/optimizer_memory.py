@@ -4,15 +4,13 @@ Resident memory as Linux counts it, of a process for each row; activations are n
 """
 
 import ctypes
-import multiprocessing as mp
-import re
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.process_memory import forget_peak, held
+from ranks import run_ranks
 from torch import nn
 
 from ringshard.config.schema import optimizer as schema
@@ -48,7 +46,7 @@ def run() -> list[dict[str, Any]]:
 
 def _row(config: schema.Optimizer, dtype: torch.dtype) -> dict[str, Any]:
     released = isinstance(config, schema.ByRole) and config.release_gradients
-    found = _in_a_process(lambda: _measured(config, dtype))
+    (found,) = run_ranks(1, _measured, config, dtype)
     return {
         "optimizer": config.name,
         "weights": str(dtype).removeprefix("torch."),
@@ -64,11 +62,11 @@ def _measured(config: schema.Optimizer, dtype: torch.dtype) -> dict[str, float]:
     # Freed tensors go back to the system at once.
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16)
     _train(config, dtype, 8, 2)  # what libraries load is not counted
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _memory("VmRSS")
+    forget_peak()
+    before = held("VmRSS")
     state = _train(config, dtype, WIDTH, MATRICES)
     parameters = WIDTH * WIDTH * MATRICES
-    return {"peak": (_memory("VmHWM") - before) / parameters, "state": state / parameters}
+    return {"peak": (held("VmHWM") - before) / parameters, "state": state / parameters}
 
 
 def _train(config: schema.Optimizer, dtype: torch.dtype, width: int, matrices: int) -> int:
@@ -92,21 +90,3 @@ def _bytes(tensor: torch.Tensor) -> int:
     """Also of torchao's, which hold codes and scales."""
     parts = [v for v in vars(tensor).values() if isinstance(v, torch.Tensor)]
     return sum(map(_bytes, parts)) if parts else tensor.numel() * tensor.element_size()
-
-
-def _memory(field: str) -> int:
-    """A field of this process's memory [bytes]."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
-    assert found
-    return int(found[1]) * 1024
-
-
-def _in_a_process(function: Callable[[], dict[str, float]]) -> dict[str, float]:
-    context = mp.get_context("fork")
-    results: Any = context.SimpleQueue()
-    process = context.Process(target=lambda: results.put(function()))
-    process.start()
-    found: dict[str, float] = results.get()
-    process.join()
-    return found

@@ -4,15 +4,13 @@ Muon by owners against gathering everything everywhere, and against torch.optim.
 """
 
 import functools
-import multiprocessing as mp
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from ranks import run_ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -56,12 +54,12 @@ def run() -> list[dict[str, Any]]:
     rows = []
     for ranks in (1, 2, 4):
         for name in CONFIGS:
-            rows.append(_row(name, _measure(ranks, _of_ours, name)))
-        rows.append(_row("muon, all gathered", _measure(ranks, _gathered)))
+            rows.append(_row(name, run_ranks(ranks, _of_ours, name)))
+        rows.append(_row("muon, all gathered", run_ranks(ranks, _gathered)))
         if ranks == 1:
             fp = schema.Muon(coefficients=Coefficients.keller, ns_dtype=Dtype.bf16)
-            rows.append(_row("muon, keller, bf16", _measure(1, _of_ours, "muon", fp)))
-            rows.append(_row("torch.optim.Muon", _measure(1, _torchs)))
+            rows.append(_row("muon, keller, bf16", run_ranks(1, _of_ours, "muon", fp)))
+            rows.append(_row("torch.optim.Muon", run_ranks(1, _torchs)))
     return rows
 
 
@@ -96,6 +94,7 @@ def _network(ranks: int) -> nn.Module:
 
 def _measured(model: nn.Module, step: Callable[[], None]) -> dict[str, float]:
     """CPU seconds of the step and of the forward and backward pass, and bytes of the step."""
+    torch.manual_seed(dist.get_rank())
     tokens = torch.randint(512, TOKENS)
     seconds: dict[str, list[float]] = {"pass": [], "step": []}
     received = [0]
@@ -192,42 +191,3 @@ def _torchs() -> dict[str, float]:
         adamw.step()
 
     return _measured(model, step)
-
-
-def _measure(ranks: int, function: Callable[..., dict[str, float]], *args: Any) -> list[Any]:
-    """Calls the function on forked ranks; their results."""
-    context = mp.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        results: Any = context.SimpleQueue()
-        store = str(Path(folder) / "store")
-        processes = [
-            context.Process(target=_rank, args=(store, rank, ranks, results, function, args))
-            for rank in range(ranks)
-        ]
-        for process in processes:
-            process.start()
-        found = [results.get() for _ in processes]
-        for process in processes:
-            process.join()
-    if any(isinstance(result, str) for result in found):
-        raise RuntimeError(next(result for result in found if isinstance(result, str)))
-    return found
-
-
-def _rank(
-    store: str,
-    rank: int,
-    ranks: int,
-    results: Any,
-    function: Callable[..., dict[str, float]],
-    args: tuple[Any, ...],
-) -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(rank)
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
-    try:
-        results.put(function(*args))
-    except Exception as error:
-        results.put(f"{type(error).__name__}: {error}")
-    dist.barrier()
-    dist.destroy_process_group()

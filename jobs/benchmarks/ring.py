@@ -16,7 +16,7 @@ import torch
 import torch._dynamo  # or each forked rank imports it, at its first operator
 import torch.distributed as dist
 from benchmarks import ring_emulated, ring_memory
-from benchmarks.forked import on_ranks
+from ranks import run_ranks
 
 from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.documents import Ints
@@ -128,7 +128,7 @@ def _accelerate() -> Iterator[dict[str, Any]]:
             "measure": "accelerate's context parallelism",
             "case": "2 ranks, CPU",
             "value": "does not run",
-            "against": on_ranks(2, _refusal)[0],
+            "against": run_ranks(2, _refusal)[0],
         }
 
 
@@ -153,7 +153,7 @@ def _refusal() -> str:
 
 def measure(setting: Setting, rounds: int = ROUNDS) -> list[Measured]:
     """The best round of each forked rank."""
-    return on_ranks(setting.ranks, _measure, setting, rounds)
+    return run_ranks(setting.ranks, _measure, setting, rounds)
 
 
 def _measure(setting: Setting, rounds: int) -> Measured:

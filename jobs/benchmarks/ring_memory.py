@@ -4,12 +4,12 @@ The model is wide and has one small head, so that long sequences take memory rat
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.forked import on_ranks
+from benchmarks.process_memory import forget_peak, held
+from ranks import run_ranks
 
 from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
@@ -83,7 +83,7 @@ def _longest(lines: dict[int, tuple[float, float]]) -> Iterator[dict[str, Any]]:
 
 def _peaks(ranks: int, length: int) -> list[float]:
     """The most each rank held in a step [GiB]."""
-    return on_ranks(ranks, _step, ranks, length)
+    return run_ranks(ranks, _step, ranks, length)
 
 
 def _step(ranks: int, length: int) -> float:
@@ -94,7 +94,6 @@ def _step(ranks: int, length: int) -> float:
     tokens = np.random.default_rng(0).integers(0, VOCAB, (1, length + 1))
     rows = Rows(tokens, np.ones((1, length), bool), np.zeros(1, int), [np.array([0, length])])
     piece = cutter.cut(batch_of(rows, 0))
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
+    forget_peak()
     forward_backward(model, [piece], length, mesh.device)
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+    return held("VmHWM") / 2**30
