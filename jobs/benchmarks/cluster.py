@@ -2,10 +2,11 @@
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from slurm.cluster import started
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,19 +14,11 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def cluster() -> Iterator[Path]:
     """A folder on the disk of a cluster of four nodes, which SLURM_CONF names meanwhile."""
-    scripts = ROOT / "infra/slurm"
-    with tempfile.TemporaryDirectory(prefix="slurm-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # munged insists
-        environment = {**os.environ, "SLURM_PORT_BASE": "19000"}
-        up = [str(scripts / "up.sh"), str(folder / "c")]
-        try:
-            told = subprocess.run(up, env=environment, check=True, stdout=subprocess.PIPE)
-            os.environ["SLURM_CONF"] = told.stdout.decode().strip().split("=", 1)[1]
-            (folder / "work").mkdir()
-            yield folder / "work"
-        finally:
-            subprocess.run([str(scripts / "down.sh"), str(folder / "c"), "--purge"], check=True)
+    os.environ["SLURM_MAX_ARRAY"] = "1001"
+    with started() as found:
+        folder = found.work.parent / "work"
+        folder.mkdir()
+        yield folder
 
 
 def slurm(*command: str) -> str:

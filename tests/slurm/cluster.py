@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,18 @@ class Cluster:
     def kill(self, name: str) -> None:
         """A power cut, of a node or of a daemon."""
         os.kill(int((self.work / "run" / f"{name}.pid").read_text()), signal.SIGKILL)
+
+
+@contextmanager
+def started() -> Iterator[Cluster]:
+    """A cluster in a temporary folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
+        Path(folder).chmod(0o755)  # munged insists
+        work = Path(folder) / "c"
+        try:
+            yield up(work)
+        finally:
+            down(work)
 
 
 def up(work: Path) -> Cluster:

@@ -1,7 +1,6 @@
 """One cluster for all tests marked slurm, which is brought back and emptied before each."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +13,8 @@ from slurm.cluster import Cluster
 def _started() -> Iterator[Cluster]:
     if os.getuid() != 0:
         pytest.skip("a Slurm on one machine needs root")
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
-        Path(folder).chmod(0o755)  # munged insists
-        work = Path(folder) / "c"
-        try:
-            yield cluster.up(work)
-        finally:
-            cluster.down(work)
+    with cluster.started() as found:
+        yield found
 
 
 @pytest.fixture
