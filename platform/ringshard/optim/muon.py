@@ -22,8 +22,7 @@ from ringshard.optim.newton_schulz import POLYNOMIALS, orthogonalize_all
 from ringshard.optim.roles import Parameter
 from ringshard.optim.ruled import Rates
 from ringshard.optim.slot import Slot, counter, first_row, shard_group, zeros
-
-DTYPES = {Dtype.fp32: torch.float32, Dtype.bf16: torch.bfloat16}
+from ringshard.parallel.parallelize import TORCH_DTYPES
 
 
 def scale(rule: Scale, outputs: int, inputs: int) -> float:
@@ -58,7 +57,7 @@ class Muon:
         """See Rule. Raises ConfigError for a matrix that is 0, on a sphere."""
         tensors = [parameter.tensor for parameter in parameters]
         device = tensors[0].device
-        self.dtype = DTYPES[
+        self.dtype = TORCH_DTYPES[
             self.config.ns_dtype or (Dtype.bf16 if device.type == "cuda" else Dtype.fp32)
         ]
         states = [{"step": counter(tensor), "momentum": zeros(tensor)} for tensor in tensors]

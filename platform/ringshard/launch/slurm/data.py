@@ -19,7 +19,7 @@ from ringshard.files import read_json, write_json
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import LEAD_S
 from ringshard.launch.slurm.request import Request, python_of, resources
-from ringshard.launch.slurm.submission import Submission, announce, folder_of, submit, withdraw
+from ringshard.launch.slurm.submission import Submission, folder_of, submit
 
 _ANSWER, _ERROR, _JOB = "prepared.json", "error.json", "job.json"
 
@@ -62,15 +62,12 @@ def prepared_by(job: Job, root: Path, source: Path | None) -> Preparing:
     asked = resources(_on_one_cpu(job), LEAD_S, source, [], None)
     request = Request(name, folder, asked, python_of(job))
     submission = Submission(request, [Preparation(str(folder))])
-    announce(root, submission)
-    (folder / _ERROR).unlink(missing_ok=True)
-    write_json(folder / _JOB, plain(job))
-    try:
-        done = submit(root, submission)
-    except ConfigError:
-        withdraw(root, submission)
-        raise
-    return Preparing(str(done.job_id), str(folder))
+
+    def write() -> None:
+        (folder / _ERROR).unlink(missing_ok=True)
+        write_json(folder / _JOB, plain(job))
+
+    return Preparing(submit(root, submission, write), str(folder))
 
 
 def _on_one_cpu(job: Job) -> Job:

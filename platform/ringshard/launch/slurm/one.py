@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ringshard.config.schema.job import Job
-from ringshard.errors import ConfigError
 from ringshard.launch.freeze import write_attempt
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
-from ringshard.launch.slurm.submission import announce, submit, submitting, withdraw
+from ringshard.launch.slurm.submission import submit, submitting
 from ringshard.launch.snapshot import snapshot
 from ringshard.launch.state import ask_queue, job_id, state
 
@@ -27,19 +26,18 @@ def run_one(
     with submitting(root):
         code = snapshot(job.launcher.snapshot, job.user, root)
         (submission,) = batches([Planned(job, run, 1, module)], code.source, [], 1)
-        announce(root, submission)
-        write_attempt(run.attempt(1), configs, job.user, overrides, submission.submitted(0))
-        try:
-            done = submit(root, submission)
-        except ConfigError:
-            withdraw(root, submission)
-            run.discard_attempt(whole=True)
-            raise
-    print(f"job {done.job_id} is submitted, its end is waited for", flush=True)
+        told = submission.submitted(0)
+        job_number = submit(
+            root,
+            submission,
+            lambda: write_attempt(run.attempt(1), configs, job.user, overrides, told),
+            lambda: run.discard_attempt(whole=True),
+        )
+    print(f"job {job_number} is submitted, its end is waited for", flush=True)
     try:
         while state(run, ask_queue()).lives:
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:
-        queue.cancel([job_id(run) or str(done.job_id)])
+        queue.cancel([job_id(run) or job_number])
         raise
     return run.outcome()

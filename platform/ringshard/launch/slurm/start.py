@@ -14,12 +14,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, after, batches
 from ringshard.launch.slurm.data import Preparing, prepared_by
-from ringshard.launch.slurm.submission import (
-    Submission,
-    announce,
-    submit,
-    withdraw,
-)
+from ringshard.launch.slurm.submission import Submission, submit
 from ringshard.launch.snapshot import Frozen, snapshot
 from ringshard.launch.state import Queue, State, ask_queue, is_wanted, job_id, state
 
@@ -110,21 +105,19 @@ def _submit(
     data: Preparing | None,
     code: Code,
 ) -> str:
-    announce(root, submission)
     known = [run.dir.record.exists() for run in members]
-    for index, run in enumerate(members):
-        run.dir.path.mkdir(parents=True, exist_ok=True)
-        told = submission.submitted(index) | ({"data": data.folder} if data else {})
-        freeze(run, command, told, code)
-    try:
-        done = submit(root, submission)
-    except ConfigError:
-        withdraw(root, submission)
+
+    def write() -> None:
+        for index, run in enumerate(members):
+            run.dir.path.mkdir(parents=True, exist_ok=True)
+            told = submission.submitted(index) | ({"data": data.folder} if data else {})
+            freeze(run, command, told, code)
+
+    def take_back() -> None:
         for run, kept in zip(members, known, strict=True):
             run.dir.discard_attempt(whole=not kept)
-        raise
-    assert done.job_id is not None
-    return done.job_id
+
+    return submit(root, submission, write, take_back)
 
 
 def _frozen(run: Run, code: Frozen) -> Run:

@@ -7,7 +7,7 @@ knows whether sbatch took it.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -78,16 +78,35 @@ def submitting(root: Path) -> Iterator[None]:
         yield
 
 
-def announce(root: Path, submission: Submission) -> None:
-    """Notes a submission before anything of it exists."""
+def submit(
+    root: Path,
+    submission: Submission,
+    write: Callable[[], None],
+    take_back: Callable[[], None] = lambda: None,
+) -> str:
+    """Submits, and returns the id of the job. To be called within `submitting`.
+
+    write: makes what the job will need, once the submission is noted; take_back: undoes it where
+    sbatch refuses, which raises ConfigError with its words.
+    """
     folder = submission.request.folder
     folder.mkdir(parents=True, exist_ok=True)
-    (root / "slurm" / "open" / folder.name).touch()
+    mark = root / "slurm" / "open" / folder.name
+    mark.touch()
     _note(submission)
+    write()
+    try:
+        job_id = _sbatch(submission)
+    except ConfigError:
+        mark.unlink(missing_ok=True)
+        take_back()
+        raise
+    _note(replace(submission, job_id=job_id))
+    mark.unlink()
+    return job_id
 
 
-def submit(root: Path, submission: Submission) -> Submission:
-    """Calls sbatch; raises ConfigError with its words where it refuses."""
+def _sbatch(submission: Submission) -> str:
     request = submission.request
     executor = SlurmExecutor(request.folder, python=request.python)
     executor.update_parameters(**request.parameters)
@@ -96,10 +115,8 @@ def submit(root: Path, submission: Submission) -> Submission:
             jobs = [executor.submit(task) for task in submission.tasks]
     except (FailedJobError, FailedSubmissionError) as error:
         raise ConfigError(_refusal(error)) from error
-    done = replace(submission, job_id=jobs[0].job_id.split("_")[0])
-    _note(done)
-    (root / "slurm" / "open" / request.folder.name).unlink()
-    return done
+    job_id: str = jobs[0].job_id.split("_")[0]
+    return job_id
 
 
 @contextmanager
@@ -107,11 +124,6 @@ def _silent() -> Iterator[None]:
     """submitit repeats what sbatch says, which the sentence of an error holds already."""
     with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         yield
-
-
-def withdraw(root: Path, submission: Submission) -> None:
-    """Forgets a submission that sbatch has refused."""
-    (root / "slurm" / "open" / submission.request.folder.name).unlink(missing_ok=True)
 
 
 def _note(submission: Submission) -> None:
