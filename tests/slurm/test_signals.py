@@ -61,7 +61,8 @@ def test_a_cancelled_run_saves_and_never_comes_back(slurm: Cluster, folder: Path
 
 
 def test_a_run_at_its_time_limit_is_queued_again(slurm: Cluster, folder: Path) -> None:
-    run = submitted(folder, *TWO, *SLOW, "hardware.slurm.time_minutes=5", "launcher.lead_s=20")
+    limits = ("hardware.slurm.time_minutes=5", "launcher.lead_s=20")
+    run = submitted(folder, *TWO, *SLOW, *limits, "train.steps=1000")
     run.begins()
     slurm.slurm("scontrol", "update", f"JobId={run.job}", "EndTime=now+25")
     told = run.ends()
