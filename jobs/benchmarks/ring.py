@@ -20,7 +20,7 @@ from ranks import run_ranks
 
 from ringshard.parallel.ring.attention import RingState, ring_attention
 from ringshard.parallel.ring.documents import Ints
-from ringshard.parallel.ring.group import Ring, open_ring
+from ringshard.parallel.ring.group import open_ring
 from ringshard.parallel.ring.kernels import KERNELS, Kernel
 from ringshard.parallel.ring.layout import LAYOUTS, Layout
 from ringshard.parallel.ring.plan import build_plan, choose_transport, imbalance, predict_work
@@ -31,13 +31,18 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """One computation on a number of ranks."""
+    """One computation on the ranks of a ring, in as many rings as are there at the same time."""
 
     ranks: int
     length: int
     documents: str = "one document"
     layout: str = "zigzag"
     transport: str = "auto"
+    rings: int = 1
+
+    def members(self) -> list[range]:
+        """The ranks of each ring."""
+        return [range(i * self.ranks, (i + 1) * self.ranks) for i in range(self.rings)]
 
     def cut(self) -> tuple[Layout, list[Ints]]:
         """The layout, and bounds of the only row."""
@@ -93,19 +98,33 @@ def _balance() -> Iterator[dict[str, Any]]:
 
 
 def _overhead() -> Iterator[dict[str, Any]]:
-    """CPU seconds of all ranks over those of one, and how much is not the kernels'."""
-    one = measure(Setting(1, 8192))[0]
-    yield _row("CPU s", "1 rank, 8192 tokens", one.cpu_s, f"kernels {one.kernel_s:.2f} s")
+    """CPU seconds of a ring over those of one process, by turns on the same ranks.
+
+    Processes on shared cores and caches slow each other down, with a ring or without: each rank
+    computes the whole row by itself, then its part of it, and so on.
+    """
     for ranks in (2, 4):
-        every = measure(Setting(ranks, 8192))
-        total, kernels = (sum(getattr(r, name) for r in every) for name in ("cpu_s", "kernel_s"))
+        alone, ring = np.sum(run_ranks(ranks, _by_turns, ranks), axis=0)  # (2, 2): CPU s, kernels
         yield _row(
-            "CPU s of all ranks / of one",
+            "CPU s of a ring / of one process",
             f"{ranks} ranks, 8192 tokens, zigzag",
-            total / one.cpu_s,
-            f"kernels {kernels / one.kernel_s:.3f}; merging, copies, messages and Python "
-            f"{(total - kernels) / total:.1%} of all",
+            float(ring[0] / alone[0] * ranks),
+            f"{alone[0] / ranks:.2f} s; kernels {ring[1] / alone[1] * ranks:.3f}; "
+            f"merging, copies, messages and Python {1 - ring[1] / ring[0]:.1%} of all",
         )
+
+
+def _by_turns(ranks: int) -> list[list[float]]:
+    """Medians of a rank's CPU seconds and of those in kernels: a row by itself, and in the ring."""
+    works = [_Work(Setting(1, 8192, rings=ranks)), _Work(Setting(ranks, 8192))]
+    rounds = [[work.timed() for work in works] for _ in range(3 * ROUNDS)]
+    return [
+        [
+            float(np.median([getattr(found, name) for found in turns]))
+            for name in ("cpu_s", "kernel_s")
+        ]
+        for turns in zip(*rounds, strict=True)
+    ]
 
 
 def _bytes() -> Iterator[dict[str, Any]]:
@@ -153,38 +172,45 @@ def _refusal() -> str:
 
 def measure(setting: Setting, rounds: int = ROUNDS) -> list[Measured]:
     """The best round of each forked rank."""
-    return run_ranks(setting.ranks, _measure, setting, rounds)
+    return run_ranks(setting.ranks * setting.rings, _measure, setting, rounds)
 
 
 def _measure(setting: Setting, rounds: int) -> Measured:
-    ring = open_ring([range(setting.ranks)], torch.device("cpu"), timedelta(seconds=120))
-    clock = _Clock(KERNELS["cpu_flash"])
-    KERNELS["timed"] = clock.kernel
-    step = _step(setting, ring)
-    step()  # first use of everything
-    return min((_timed(step, ring, clock) for _ in range(rounds)), key=lambda found: found.cpu_s)
+    work = _Work(setting)
+    return min((work.timed() for _ in range(rounds)), key=lambda found: found.cpu_s)
 
 
-def _timed(step: Callable[[], None], ring: Ring, clock: "_Clock") -> Measured:
-    dist.barrier()
-    ring.bytes_sent, clock.seconds, start = 0, 0.0, time.process_time()
-    step()
-    return Measured(time.process_time() - start, clock.seconds, ring.bytes_sent)
+class _Work:
+    """A rank's forward and backward pass."""
 
+    def __init__(self, setting: Setting) -> None:
+        self.ring = open_ring(setting.members(), torch.device("cpu"), timedelta(seconds=120))
+        self.clock = _Clock(KERNELS["cpu_flash"])
+        self.kernel = f"timed on {setting.ranks}"
+        KERNELS[self.kernel] = self.clock.kernel
+        self.step = self._prepared(setting)
+        self.step()  # first use of everything
 
-def _step(setting: Setting, ring: Ring) -> Callable[[], None]:
-    layout, rows = setting.cut()
-    work = predict_work(layout, rows)
-    transport = setting.transport if setting.transport != "auto" else choose_transport(work)
-    plan = build_plan(layout, rows, ring.rank).to_tensor()
-    state = RingState(plan, ring.name, transport, "timed")
-    q, k, v, dout = ring_emulated.tensors(layout.local_length, SHAPE, ring.rank)
-    leaves = [t.requires_grad_() for t in (q, k, v)]
+    def _prepared(self, setting: Setting) -> Callable[[], None]:
+        layout, rows = setting.cut()
+        work = predict_work(layout, rows)
+        transport = setting.transport if setting.transport != "auto" else choose_transport(work)
+        plan = build_plan(layout, rows, self.ring.rank).to_tensor()
+        state = RingState(plan, self.ring.name, transport, self.kernel)
+        q, k, v, dout = ring_emulated.tensors(layout.local_length, SHAPE, self.ring.rank)
+        leaves = [t.requires_grad_() for t in (q, k, v)]
 
-    def step() -> None:
-        torch.autograd.grad(ring_attention(q, k, v, state, SHAPE.width**-0.5), leaves, dout)
+        def step() -> None:
+            torch.autograd.grad(ring_attention(q, k, v, state, SHAPE.width**-0.5), leaves, dout)
 
-    return step
+        return step
+
+    def timed(self) -> Measured:
+        """One step, begun by all ranks together."""
+        dist.barrier()
+        self.ring.bytes_sent, self.clock.seconds, start = 0, 0.0, time.process_time()
+        self.step()
+        return Measured(time.process_time() - start, self.clock.seconds, self.ring.bytes_sent)
 
 
 class _Clock:
