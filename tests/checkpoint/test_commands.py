@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import run_attempt, small_job
-from transformers import AutoModelForCausalLM
+from runs import curve, run_attempt, small_job
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
 from ringshard.checkpoint.commands import app
 from ringshard.checkpoint.export import to_torch, to_transformers
+from ringshard.config.schema.job import Job
+from ringshard.data.dataset import Dataset
 from ringshard.errors import ConfigError
 
 Trained = tuple[Path, dict[str, torch.Tensor]]
@@ -52,6 +54,27 @@ def test_what_torch_loads_is_another_model(trained: Trained, tmp_path: Path) -> 
     assert all(torch.equal(found[name], tensor) for name, tensor in parameters.items())
 
 
+def test_averages_that_transformers_loads_are_others(tmp_path: Path) -> None:
+    job = small_job(tmp_path, steps=4)
+    job.optimizer.ema_decay = 0.5
+    run_attempt(job, tmp_path / "run", 1, world=2)
+    code, _ = ringshard("export", tmp_path / "run", "--to", tmp_path / "model", "--averaged")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    found = loss_of_model(model, job)
+    assert code == 0
+    assert found == pytest.approx(curve(tmp_path / "run", "val/ema_loss")[4], rel=1e-5)
+    assert found != pytest.approx(curve(tmp_path / "run", "val/loss")[4], rel=1e-5)
+
+
+def loss_of_model(model: PreTrainedModel, job: Job) -> float:
+    """As transformers computes it, of the rows that the job evaluates on."""
+    dataset = Dataset(Path(str(job.data.prepared)), "validation", job.train.seed)
+    rows = min(job.train.eval_sequences, dataset.rows)
+    tokens = torch.from_numpy(dataset.read(0, rows).tokens)
+    with torch.no_grad():
+        return float(model(input_ids=tokens, labels=tokens).loss)
+
+
 def test_a_run_starts_from_other_weights_than_were_exported(
     trained: Trained, tmp_path: Path
 ) -> None:
@@ -80,7 +103,9 @@ def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["list", "{run}/attempts"], "has no folder checkpoints"),
-        (["verify", "{run}", "--step", "5"], "--step 5 is not there: take one of 4, 8"),
+        (["verify", "{run}", "--step", "5"], "--step 5 is not there: take one of 4, 8, best"),
+        (["export", "{run}", "--to", "{run}/new", "--averaged"], "no averages of weights"),
+        (["pin", "{run}", "--reason", "best"], "--reason best is the run's own"),
         (["unpin", "{run}", "--reason", "other"], "--reason other pins nothing"),
         (["pin", "{run}", "--reason", "a/b"], "--reason a/b names a file"),
         (["export", "{run}", "--to", "{run}"], "exists already: name another folder"),

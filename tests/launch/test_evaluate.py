@@ -29,6 +29,7 @@ SMALL = (
     "output.debug=false",
     "tracking=jsonl",
     "optimizer.lr=1e-2",
+    "optimizer.ema_decay=0.5",
     "data.tokenizer.kind=characters",
 )
 PRINTED = ["resume", "compare"]
@@ -139,6 +140,20 @@ def test_temperature_0_does_not_depend_on_the_seed_and_a_checkpoint_has_its_own_
     assert first["loss"] == pytest.approx(curve(run, "val/loss")[3], rel=1e-6)
 
 
+def test_averaged_weights_have_another_loss_than_in_training(run: Path) -> None:
+    (attempt,) = _evaluate(
+        run.parents[2], f"run={run}", "checkpoint=best", "averaged=true", f"sequences={SEQUENCES}"
+    )
+    best = _best(run)
+    assert _result(attempt)["loss"] == pytest.approx(curve(run, "val/ema_loss")[best], rel=1e-6)
+    assert curve(run, "val/loss")[best] != curve(run, "val/ema_loss")[best]
+
+
+def _best(run: Path) -> int:
+    losses = curve(run, "val/loss")
+    return min(losses, key=losses.__getitem__)
+
+
 def test_another_text_is_read_with_the_vocabulary_of_the_run(run: Path) -> None:
     """Its validation split is that of the run; its own characters would have other ids."""
     options = ("data=text_files", "data.path=other.txt", f"sequences={SEQUENCES}", *ONE)
@@ -170,8 +185,8 @@ MISTAKES = {
     "run=.": "run=. is not the folder of a run",
     "model=.": "model=. is not the folder of a model: it has no config.json",
     "-m run=RUN,/nope": "run=/nope does not exist",
-    "run=RUN checkpoint=4": "checkpoint=4 is neither a step nor a folder with a checkpoint: the "
-    "steps of the run are 3, 6",
+    "run=RUN checkpoint=4": "checkpoint=4 is neither a step or pin nor a folder with a checkpoint: "
+    "those of the run are 3, 6, best",
     "run=RUN sequences=-1": "sequences=-1 must be at least 0",
     "run=RUN micro_batch=0": "micro_batch=0 must be at least 1",
     "run=RUN temperature=0": "temperature=0.0 would have no effect: give prompts",

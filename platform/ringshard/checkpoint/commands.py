@@ -10,13 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.checkpoint import directory
+from ringshard.checkpoint.best import BEST
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Checkpoints of a run.")
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
-Step = Annotated[int | None, typer.Option(help="Instead of the newest.")]
+Step = Annotated[
+    str | None,
+    typer.Option(metavar="STEP|PIN", help="Instead of the newest; best: of the lowest loss."),
+]
 Reason = Annotated[str, typer.Option(help="Name of the pin.")]
 
 
@@ -75,12 +79,16 @@ def export(
     to: Annotated[Path, typer.Option(help="New folder, or new file with --format torch.")],
     step: Step = None,
     as_: Annotated[Format, typer.Option("--format", help="Who reads it.")] = Format.transformers,
+    averaged: Annotated[
+        bool, typer.Option("--averaged", help="The weights' averages (optimizer.ema_decay).")
+    ] = False,
 ) -> None:
     """Write a checkpoint's weights as transformers or torch reads them."""
     from ringshard.checkpoint.export import to_torch, to_transformers  # torch takes seconds
 
     path = _chosen(run, step)
-    {Format.transformers: to_transformers, Format.torch: to_torch}[as_](path, to)
+    write = {Format.transformers: to_transformers, Format.torch: to_torch}[as_]
+    write(path, to, averaged=averaged)
     print(f"{path.name} is in {to}")
 
 
@@ -97,11 +105,15 @@ def _committed(run: Path) -> dict[int, Path]:
     return found
 
 
-def _chosen(run: Path, step: int | None) -> Path:
+def _chosen(run: Path, step: str | None) -> Path:
     known = _committed(run)
-    if step is not None and step not in known:
-        raise ConfigError(f"--step {step} is not there: take one of {', '.join(map(str, known))}")
-    return known[max(known) if step is None else step]
+    if step is None:
+        return known[max(known)]
+    found = directory.named(_root(run), step)
+    if found is None:
+        names = ", ".join(directory.names(_root(run)))
+        raise ConfigError(f"--step {step} is not there: take one of {names}")
+    return found
 
 
 def _size_and_world(path: Path) -> tuple[str, str]:
@@ -114,6 +126,10 @@ def _size_and_world(path: Path) -> tuple[str, str]:
 
 
 def _name(reason: str) -> str:
-    if not reason.replace("-", "").isalnum():
-        raise ConfigError(f"--reason {reason} names a file: use letters, digits and dashes")
+    if reason == BEST:
+        raise ConfigError(f"--reason {reason} is the run's own: choose another word")
+    if not reason.replace("-", "").isalnum() or reason.isdecimal():
+        raise ConfigError(
+            f"--reason {reason} names a file: use letters, digits and dashes, and a letter at least"
+        )
     return reason

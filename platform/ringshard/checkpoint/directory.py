@@ -95,6 +95,20 @@ def pins(root: Path) -> dict[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in files if file.name[0] != "."}
 
 
+def named(root: Path, name: str) -> Path | None:
+    """The complete checkpoint of a step, or one that is pinned for that reason."""
+    known = committed(root)
+    if name.isdecimal():
+        return known.get(int(name))
+    pinned = pins(root).get(name)
+    return next((path for path in known.values() if path.name == pinned), None)
+
+
+def names(root: Path) -> list[str]:
+    """What `named` knows."""
+    return [*map(str, committed(root)), *sorted(pins(root))]
+
+
 def reject(checkpoint: Path, why: str) -> None:
     """Takes a damaged checkpoint off the list, and records it; its files stay."""
     event = {"time": time.time(), "checkpoint": checkpoint.name, "rejected": why}

@@ -17,7 +17,7 @@ from transformers import AutoConfig
 from ringshard.checkpoint.directory import reading
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.checkpoint.metadata import Reader
-from ringshard.checkpoint.state import MODEL
+from ringshard.checkpoint.state import MODEL, average_of, require_averages
 from ringshard.errors import ConfigError
 from ringshard.files import whole_folder, write_json
 
@@ -25,41 +25,49 @@ SHARD_BYTES = 2 * 2**30
 """Of one safetensors file; no more than about twice that is held in memory."""
 
 
-def to_transformers(checkpoint: Path, target: Path, shard_bytes: int = SHARD_BYTES) -> None:
+def to_transformers(
+    checkpoint: Path, target: Path, shard_bytes: int = SHARD_BYTES, averaged: bool = False
+) -> None:
     """A new folder `target` with config.json and safetensors, for `from_pretrained`.
 
-    A tied weight is stored once, as transformers does. Raises ConfigError where `target` exists,
-    DamagedError where the checkpoint is not what was written.
+    averaged: the weights' averages (optimizer.ema_decay) in place of the weights. A tied weight is
+    stored once, as transformers does. Raises ConfigError where `target` exists, DamagedError where
+    the checkpoint is not what was written.
     """
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another folder")
     manifest = Manifest.verified(checkpoint)
     config = manifest.about["config"]
     with reading(checkpoint), whole_folder(target) as folder:
-        shards = list(_write_shards(_weights(checkpoint), folder, shard_bytes))
+        shards = list(_write_shards(_weights(checkpoint, averaged), folder, shard_bytes))
         _name_shards(shards, folder)
         AutoConfig.for_model(**config).save_pretrained(folder)
 
 
-def to_torch(checkpoint: Path, target: Path) -> None:
+def to_torch(checkpoint: Path, target: Path, averaged: bool = False) -> None:
     """One file for `torch.load(…, weights_only=True)`: the model's tensors by name."""
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another file")
     Manifest.verified(checkpoint)
     beside = target.with_name(f".{target.name}")
     with reading(checkpoint):
-        torch.save(dict(_weights(checkpoint)), beside)
+        torch.save(dict(_weights(checkpoint, averaged)), beside)
     beside.rename(target)
 
 
-def _weights(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
-    """The model's tensors, whole, by the names they have in transformers."""
+def _weights(checkpoint: Path, averaged: bool) -> Iterator[tuple[str, Tensor]]:
+    """The model's tensors, whole, in the format they were trained in, by the names they have in
+    transformers."""
     metadata: Metadata = Reader(checkpoint).read_metadata()
-    for name, item in sorted(metadata.state_dict_metadata.items()):
+    stored = metadata.state_dict_metadata
+    if averaged:
+        require_averages(stored)
+    for name, item in sorted(stored.items()):
         if name.startswith(MODEL) and isinstance(item, TensorStorageMetadata):
-            tensor = torch.empty(item.size, dtype=item.properties.dtype)
-            read({name: tensor}, storage_reader=Reader(checkpoint), no_dist=True)
-            yield name.removeprefix(MODEL), tensor
+            source = average_of(name, stored) if averaged else name
+            tensor = torch.empty(item.size, dtype=stored[source].properties.dtype)
+            read({source: tensor}, storage_reader=Reader(checkpoint), no_dist=True)
+            yield name.removeprefix(MODEL), tensor.to(item.properties.dtype)
 
 
 def _write_shards(

@@ -20,7 +20,15 @@ from ringshard.checkpoint.directory import committed, reading, reject
 from ringshard.checkpoint.group import on_first_rank, raised_by_all
 from ringshard.checkpoint.manifest import MANIFEST, DamagedError, Manifest
 from ringshard.checkpoint.metadata import Reader, differences
-from ringshard.checkpoint.state import MODEL, OPTIMIZER, TrainState, tensors
+from ringshard.checkpoint.state import (
+    MODEL,
+    OPTIMIZER,
+    TrainState,
+    average_of,
+    averages,
+    require_averages,
+    tensors,
+)
 from ringshard.config.schema.checkpoint import Verify
 from ringshard.errors import ConfigError
 
@@ -69,10 +77,12 @@ def load(
     optimizer: Optimizer | None,
     group: dist.ProcessGroup | None,
     verify: Verify = Verify.shard,
+    averaged: bool = False,
 ) -> TrainState:
     """Fills `model` and `optimizer` from the checkpoint in `path`, however many ranks wrote it.
 
-    Every rank of `group` (gloo; None: a single process) calls it. optimizer=None: weights alone.
+    Every rank of `group` (gloo; None: a single process) calls it. optimizer=None: weights alone,
+    or their averages.
     Hyperparameters stay those of `optimizer`. Raises DamagedError on all ranks where the bytes are
     not those that were written, and ConfigError that lists every missing, unknown or different
     tensor, both before any tensor is touched.
@@ -83,7 +93,7 @@ def load(
     with reading(path):
         state, reader = TrainState.read(path), Reader(path)
         metadata = reader.read_metadata()
-        wanted = _wanted(model, optimizer, metadata, manifest)
+        wanted = _wanted(model, optimizer, averaged, metadata, manifest)
         with _naming(path):
             raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
         read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
@@ -109,17 +119,26 @@ def _wait_for(path: Path) -> None:
 
 
 def _wanted(
-    model: nn.Module, optimizer: Optimizer | None, metadata: Metadata, manifest: Manifest
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    averaged: bool,
+    metadata: Metadata,
+    manifest: Manifest,
 ) -> dict[str, Tensor]:
     """The tensors to be filled; raises ConfigError unless what is stored fills them exactly."""
     stored = metadata.state_dict_metadata
-    if optimizer is None:
-        stored = {name: item for name, item in stored.items() if name.startswith(MODEL)}
-    elif not optimizer.state and any(name.startswith(OPTIMIZER) for name in stored):
+    if optimizer and not optimizer.state and any(name.startswith(OPTIMIZER) for name in stored):
         # Makes the state by a step at rate 0; what that may change is overwritten by the load.
         get_optimizer_state_dict(model, optimizer)
-    wanted = tensors(model, optimizer)
-    others = {name: item for name, item in stored.items() if not random_state.is_one(name)}
+    if averaged:
+        require_averages(stored)
+    wanted = averages(model, stored) if averaged else tensors(model, optimizer)
+    names = {name for name in stored if not random_state.is_one(name)}
+    if optimizer is None:
+        names = {name for name in names if name.startswith(MODEL)}
+    if averaged:
+        names = {average_of(name, stored) for name in names}
+    others = {name: stored[name] for name in names}
     if problems := differences(others, wanted):
         raise ConfigError(
             f"the checkpoint does not fit ({'; '.join(problems)}): "

@@ -2,7 +2,7 @@
 
 import errno
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ringshard.checkpoint import directory, random_state
+from ringshard.checkpoint.best import LOSS, pin_best
 from ringshard.checkpoint.directory import METADATA, TRAIN_STATE
 from ringshard.checkpoint.group import everyones, on_first_rank
 from ringshard.checkpoint.manifest import Entry, Manifest, digest_of_file
@@ -31,8 +32,14 @@ class Place:
     """Number of newest checkpoints that stay; 0: all."""
     keep_every: int = 0
     """Each whose step is a multiple stays as well; 0: none."""
+    keep_best: bool = False
+    """Whether the one with the lowest validation loss stays as well."""
     about: dict[str, Any] = field(default_factory=dict)
     """What the manifest says beside versions and world size; plain data."""
+
+    def measured(self, loss: float | None) -> "Place":
+        """For a checkpoint whose validation loss is known."""
+        return self if loss is None else replace(self, about=self.about | {LOSS: loss})
 
 
 def save(
@@ -97,6 +104,8 @@ def _commit(
     about = {"versions": versions, "world_size": len(parts), **place.about}
     Manifest(files, about).write(unfinished)
     saved = directory.commit(unfinished, state.step)
+    if place.keep_best:
+        pin_best(place.root)
     directory.prune(place.root, saved, place.keep, place.keep_every)
     return saved
 

@@ -31,13 +31,23 @@ class Saver:
         )
         self._stager = DefaultStager(options)
 
-    def start(self, state: TrainState, model: nn.Module, optimizer: Optimizer) -> None:
-        """Copies what is to be saved, and returns; the save before must have been waited for."""
+    def start(
+        self,
+        state: TrainState,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: float | None = None,
+    ) -> None:
+        """Copies what is to be saved, and returns; the save before must have been waited for.
+
+        loss: on the validation split, where it is known.
+        """
         assert self._running is None, "two saves at once"
         held = self._stager.stage(contents(model, optimizer))
         assert isinstance(held, dict)
         self._running = Future()
-        work = threading.Thread(target=self._write, args=(self._running, state, held), daemon=True)
+        args = (self._running, self.place.measured(loss), state, held)
+        work = threading.Thread(target=self._write, args=args, daemon=True)
         work.start()
 
     def wait(self) -> tuple[Path, float] | None:
@@ -53,11 +63,15 @@ class Saver:
         self._stager.close()
 
     def _write(
-        self, done: "Future[tuple[Path, float]]", state: TrainState, held: dict[str, Tensor]
+        self,
+        done: "Future[tuple[Path, float]]",
+        place: Place,
+        state: TrainState,
+        held: dict[str, Tensor],
     ) -> None:
         started = time.perf_counter()
         try:
-            path = write(self.place, state, held, self.group)
+            path = write(place, state, held, self.group)
             done.set_result((path, time.perf_counter() - started))
         except BaseException as error:  # raised again in `wait`
             done.set_exception(error)

@@ -1,6 +1,7 @@
 """What a checkpoint holds: tensors by name, and the position of the run."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ringshard.checkpoint.directory import TRAIN_STATE
+from ringshard.config.schema.optimizer import EMA
 from ringshard.errors import ConfigError
 from ringshard.model.names import canonical, stored_tensors
 from ringshard.parallel.parallelize import reshard
@@ -57,6 +59,27 @@ def tensors(model: nn.Module, optimizer: Optimizer | None) -> dict[str, Tensor]:
     if optimizer is not None:
         found |= {OPTIMIZER + name: t for name, t in _optimizer_tensors(model, optimizer).items()}
     return found
+
+
+def averages(model: nn.Module, stored: Collection[str]) -> dict[str, Tensor]:
+    """The model's tensors by the names under which their averages are `stored`."""
+    return {average_of(name, stored): tensor for name, tensor in tensors(model, None).items()}
+
+
+def average_of(name: str, stored: Collection[str]) -> str:
+    """Under which name the average of the model's tensor `name` is `stored`; `name` where there is
+    none, as of a buffer."""
+    average = f"{OPTIMIZER}{name.removeprefix(MODEL)}.{EMA}"
+    return average if average in stored else name
+
+
+def require_averages(stored: Collection[str]) -> None:
+    """Raises ConfigError where no weight has an average."""
+    if not any(name.startswith(OPTIMIZER) and name.endswith(f".{EMA}") for name in stored):
+        raise ConfigError(
+            "the checkpoint has no averages of weights: take the weights themselves, or train with"
+            " optimizer.ema_decay"
+        )
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

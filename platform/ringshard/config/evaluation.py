@@ -11,7 +11,7 @@ from ringshard.config.schema.job import Job, Output
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.optimizer import AdamW
-from ringshard.config.schema.precision import Dtype
+from ringshard.config.schema.precision import Dtype, Precision
 from ringshard.config.schema.schedule import Constant
 from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.config.schema.train import Train
@@ -73,7 +73,7 @@ def job_of(config: EvaluateJob, source: Job) -> Job:
         data=_data(config.data, source.data),
         optimizer=AdamW(),
         schedule=Constant(),
-        precision=config.precision,
+        precision=_precision(config),
         train=Train(
             seed=source.train.seed,
             steps=1,
@@ -86,6 +86,11 @@ def job_of(config: EvaluateJob, source: Job) -> Job:
         output=config.output,
         user=config.user,
     )
+
+
+def _precision(config: EvaluateJob) -> Precision:
+    """Averages are kept in fp32, whatever the weights are."""
+    return replace(config.precision, weights=Dtype.fp32) if config.averaged else config.precision
 
 
 def _launcher(hardware: Hardware) -> Launcher:
@@ -133,4 +138,13 @@ def check_options(config: EvaluateJob) -> None:
         raise ConfigError(
             f"checkpoint={config.of.checkpoint} would have no effect: the weights are those of"
             f" model={config.of.model}"
+        )
+
+
+def check_averages(averaged: bool, source: Job) -> None:
+    """Raises ConfigError where averages are asked for that the run does not keep."""
+    if averaged and not getattr(source.optimizer, "ema_decay", 0.0):
+        raise ConfigError(
+            "averaged=true: the run has no averages of its weights (optimizer.ema_decay); leave it"
+            " out"
         )

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ringshard.config.schema.optimizer import EMA
 from ringshard.model.init import local
 from ringshard.optim.roles import Parameter
 from ringshard.optim.slot import Slot, zeros
-
-EMA = "ema"
-"""State: the average of the weights."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,6 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     restored = restore(root, model, optimizer, group, job.checkpoint.verify, notes.append)
     state = restored or TrainState(step=0, tokens_seen=0, rows_read=0)
     place = _place(root, job, attempt, model.config)
-    save = Save(Saver(place, dist.new_group(backend="gloo")), job.checkpoint)
     description = describe_built(model)
     cutter = Cutter.of(job, mesh.ring, _hop(job, description), pin=mesh.device.type == "cuda")
     check_model(model, mesh, cutter)
@@ -75,6 +74,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     evaluation = Evaluate(
         validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
+    save = Save(Saver(place, dist.new_group(backend="gloo")), job.checkpoint, evaluation)
     first = mesh.is_first
     trainer = Trainer(
         job=job,
@@ -101,6 +101,7 @@ def _place(root: Path, job: Job, attempt: Attempt, config: PretrainedConfig) -> 
         root,
         job.checkpoint.keep,
         job.checkpoint.keep_every,
+        job.checkpoint.keep_best,
         about={
             "attempt": attempt.number,
             "config": json.loads(config.to_json_string()),

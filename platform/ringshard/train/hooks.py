@@ -63,11 +63,17 @@ class Evaluate:
         self.dataset, self.every = dataset, every
         self.sequences, self.micro_batch = sequences, micro_batch
         self.latest: Evaluation | None = None
+        self.step = 0
+        """At which it was made."""
+
+    def loss_at(self, step: int) -> float | None:
+        """Loss after `step` steps, None where it was not measured."""
+        return self.latest.loss if self.latest and self.step == step else None
 
     def after_step(self, trainer: "Trainer", last: bool) -> None:
         """See Hook."""
         if due(trainer.state.step, self.every, last):
-            self.latest = self._evaluate(trainer)
+            self.latest, self.step = self._evaluate(trainer), trainer.state.step
             trainer.log_evaluation(self.latest)
             if isinstance(trainer.optimizer, Ruled) and trainer.optimizer.ema_decay:
                 reshard(trainer.model)
@@ -90,8 +96,8 @@ class Evaluate:
 class Save:
     """A checkpoint every `every` steps, and at the end if asked, written while training goes on."""
 
-    def __init__(self, saver: Saver, config: Checkpoint) -> None:
-        self.saver, self.config = saver, config
+    def __init__(self, saver: Saver, config: Checkpoint, evaluation: Evaluate) -> None:
+        self.saver, self.config, self.evaluation = saver, config, evaluation
         self.failed = 0
         """Saves in a row that failed."""
 
@@ -110,7 +116,8 @@ class Save:
         trainer.report()
         started = time.perf_counter()
         self._wait(trainer)
-        self.saver.start(trainer.state, trainer.model, trainer.optimizer)
+        loss = self.evaluation.loss_at(trainer.state.step)
+        self.saver.start(trainer.state, trainer.model, trainer.optimizer, loss)
         if not self.config.asynchronous:
             self._wait(trainer)
         trainer.log({"checkpoint/stall_s": time.perf_counter() - started})

@@ -24,6 +24,8 @@ class Checkpoint:
     """Newest checkpoints that are kept; 0: all."""
     keep_every: int = 0
     """Each checkpoint of a multiple of it is kept as well [steps]; 0: none."""
+    keep_best: bool = True
+    """Whether the one with the lowest validation loss at its step is kept as well."""
     asynchronous: bool = True
     """Whether training goes on while a checkpoint is written, which takes the memory of a copy."""
     max_failed_saves: int = 3

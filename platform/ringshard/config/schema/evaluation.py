@@ -28,6 +28,8 @@ class Measurement:
     """Sequences that are read; 0: the whole split [sequences]."""
     micro_batch: int = 8
     """Sequences in one forward pass of one process [sequences]."""
+    averaged: bool = False
+    """Whether the averages of the run's weights (optimizer.ema_decay) take their place."""
     prompts: list[str] = field(default_factory=list)
     """Beginnings of texts that are continued; an empty one starts at the end of a document."""
     sample_tokens: int = 200
@@ -55,7 +57,8 @@ class Subject:
     model: str | None = None
     """Folder with config.json and safetensors, read through its own tokenizer; this or `run`."""
     checkpoint: str | None = None
-    """Step or folder of a checkpoint of the run; null: the newest."""
+    """Step, pin (best: of the lowest loss) or folder of a checkpoint of the run; null: the
+    newest."""
 
 
 @dataclass

@@ -6,6 +6,9 @@ from typing import Any
 
 from ringshard.config.schema.precision import Dtype
 
+EMA = "ema"
+"""Key of the state that holds a weight's average."""
+
 
 class Scaling(Enum):
     """How the learning rate follows the batch."""

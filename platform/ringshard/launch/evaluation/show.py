@@ -15,10 +15,11 @@ from ringshard.launch.show import short
 def begun(job: Job, options: EvaluationOptions, position: str) -> None:
     """What is read and where it is computed."""
     weights = Path(str(options.checkpoint or job.model.pretrained))
+    averaged = ", averaged weights" if options.averaged else ""
     count = f"{options.sequences:,} sequences" if options.sequences else "all of it"
     world = job.hardware.world_size
     where = f"{world} process{'es' if world > 1 else ''} on {job.hardware.device.name}"
-    print(f"{position}{short(weights)}")
+    print(f"{position}{short(weights)}{averaged}")
     print(f"{options.split.name} split of {', '.join(job.data.corpora)}, {count}, {where}\n")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ringshard.checkpoint.directory import committed, is_complete
+from ringshard.checkpoint.directory import committed, is_complete, named, names
 from ringshard.config import evaluation
 from ringshard.config.schema.evaluation import EvaluateJob, Subject
 from ringshard.config.schema.job import Job
@@ -43,11 +43,12 @@ def checkpoint(of: Subject) -> Path | None:
     asked = of.checkpoint
     if asked is None:
         return known[max(known)]
-    found = known.get(int(asked)) if asked.isdecimal() else Path(asked).expanduser().absolute()
-    if found is None or not is_complete(found):
+    root = _folder("run", of.run) / "checkpoints"
+    found = named(root, asked) or Path(asked).expanduser().absolute()
+    if not is_complete(found):
         raise ConfigError(
-            f"checkpoint={asked} is neither a step nor a folder with a checkpoint: the steps of the"
-            f" run are {', '.join(map(str, known))}"
+            f"checkpoint={asked} is neither a step or pin nor a folder with a checkpoint: those of"
+            f" the run are {', '.join(names(root))}"
         )
     return found
 

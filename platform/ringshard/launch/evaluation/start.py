@@ -10,7 +10,7 @@ from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
 from ringshard.config.effects import refuse_filled_in
-from ringshard.config.evaluation import check_options, job_of, options_of
+from ringshard.config.evaluation import check_averages, check_options, job_of, options_of
 from ringshard.config.schema.evaluation import EvaluateJob, EvaluationOptions
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
@@ -63,7 +63,9 @@ def _plan(member: Member[EvaluateJob]) -> Planned:
     check_options(config)
     refuse_filled_in(config.data, config.user, member.overrides)
     options = options_of(config, checkpoint(config.of))
-    job = job_of(config, source(config.of))
+    trained = source(config.of)
+    check_averages(config.averaged, trained)
+    job = job_of(config, trained)
     complete(job, Path.cwd())
     check(job)
     folder = root(job) / "evaluations" / stamped(job.output.name)

@@ -37,7 +37,8 @@ def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -
     dataset = training if options.split is Part.train else validation
     model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
     if options.checkpoint:
-        load(Path(options.checkpoint), model, None, mesh.cpu_group)
+        path = Path(options.checkpoint)
+        load(path, model, None, mesh.cpu_group, averaged=options.averaged)
     cutter = Cutter.of(job, mesh.ring)
     check_model(model, mesh, cutter)
     told = Progress() if mesh.is_first else lambda done, total: None
