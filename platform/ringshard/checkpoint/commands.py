@@ -87,7 +87,7 @@ def export(
     from ringshard.checkpoint.export import to_torch, to_transformers  # torch takes seconds
 
     path = _chosen(run, step)
-    write = {Format.transformers: to_transformers, Format.torch: to_torch}[as_]
+    write = to_transformers if as_ is Format.transformers else to_torch
     write(path, to, averaged=averaged)
     print(f"{path.name} is in {to}")
 

@@ -65,7 +65,8 @@ def _weights(checkpoint: Path, averaged: bool) -> Iterator[tuple[str, Tensor]]:
     for name, item in sorted(stored.items()):
         if name.startswith(MODEL) and isinstance(item, TensorStorageMetadata):
             source = average_of(name, stored) if averaged else name
-            tensor = torch.empty(item.size, dtype=stored[source].properties.dtype)
+            dtype = torch.float32 if source != name else item.properties.dtype
+            tensor = torch.empty(item.size, dtype=dtype)
             read({source: tensor}, storage_reader=Reader(checkpoint), no_dist=True)
             yield name.removeprefix(MODEL), tensor.to(item.properties.dtype)
 
