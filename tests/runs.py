@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from parity.curves import MODELS, full_parameters
 from ranks import run_ranks
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.config.schema.data import Corpus, Data, Split
@@ -90,6 +91,13 @@ def _attempt(
     except _DeathError:
         return {}
     return full_parameters(assembly.trainer.model)
+
+
+def parameters_of(run: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a run's newest checkpoint, whole."""
+    newest = max((run / "checkpoints").glob("step-*"))
+    dcp_to_torch_save(newest, run / "whole.pt")
+    return dict(torch.load(run / "whole.pt", weights_only=True))
 
 
 def curve(run_dir: Path, metric: str = "train/loss") -> dict[int, float]:

@@ -50,6 +50,13 @@ def test_another_number_of_ranks_loads_the_same_bits(saved: Any, world_size: int
         assert_same(loaded, contents)
 
 
+def test_torchs_own_load_reads_other_bits(saved: Any) -> None:
+    path, expected = saved
+    found = {name: torch.zeros(value.shape) for name, value in expected.items()}
+    torch.distributed.checkpoint.load(found, checkpoint_id=path, no_dist=True)
+    assert_same({name: tensor.numpy() for name, tensor in found.items()}, expected)
+
+
 def test_a_single_process_without_group_loads_and_saves(saved: Any, tmp_path: Path) -> None:
     path, contents = saved
     run = Run(seed=9, sharded=False).load(path)

@@ -11,8 +11,7 @@ import psutil
 import pytest
 import torch
 from parity.test_command_line import ROOT, SMALL
-from runs import curve
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from runs import curve, parameters_of
 
 STEPS = 60
 COMMAND = [
@@ -57,12 +56,6 @@ def _run_that_reaches(step: int, folder: Path, process: "subprocess.Popen[bytes]
     pytest.fail(f"the run did not reach step {step}: {process.stderr and process.stderr.read()}")
 
 
-def _parameters(run: Path) -> dict[str, torch.Tensor]:
-    newest = max((run / "checkpoints").glob("step-*"))
-    dcp_to_torch_save(newest, run / "whole.pt")
-    return torch.load(run / "whole.pt", weights_only=True)
-
-
 def test_a_run_killed_with_everything_it_started_ends_otherwise(tmp_path: Path) -> None:
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     undisturbed.mkdir()
@@ -79,6 +72,6 @@ def test_a_run_killed_with_everything_it_started_ends_otherwise(tmp_path: Path) 
     assert len(curve(run)) == STEPS
     for metric in ("train/loss", "train/grad_norm", "val/loss"):
         assert curve(run, metric) == curve(whole, metric)
-    expected, got = _parameters(whole), _parameters(run)
+    expected, got = parameters_of(whole), parameters_of(run)
     assert expected.keys() == got.keys()
     assert all(torch.equal(got[name], tensor) for name, tensor in expected.items())

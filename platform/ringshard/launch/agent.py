@@ -58,7 +58,13 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
 def _record(run: RunDir, attempt: int, ended: Ended, code: int, stop: StopRequests) -> None:
     signals = [number.name for number, _ in stop.came]
     details = {"rc": ended.code, "ranks_rc": code, "signals": signals, "time": time.time()}
-    run.finish(attempt, ended.outcome, details)
+    try:
+        run.finish(attempt, ended.outcome, details)
+    except OSError as error:
+        _say(
+            f"that the run is {ended.outcome.value} can't be written to {short(run.path)}"
+            f" ({error.strerror}): mend the disk, and resume it"
+        )
 
 
 def _say(text: str) -> None:
