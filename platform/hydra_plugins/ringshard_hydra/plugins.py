@@ -78,9 +78,13 @@ class RingshardLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Calls the task function with an iterator over (overrides, config) of all members."""
-        self.task_function((list(o), self._compose(list(o))) for o in job_overrides)
-        return [JobReturn(overrides=o, status=JobStatus.COMPLETED) for o in job_overrides]
+        """Calls the task function with an iterator over (overrides, config) of all members.
+
+        What it returns, a value or an exception for each, is what a sweeper finds in the results.
+        """
+        overrides = [list(o) for o in job_overrides]
+        values = self.task_function((o, self._compose(o)) for o in overrides)
+        return list(map(_result, overrides, values or [None] * len(overrides)))
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         config = self.composer.compose(overrides)
@@ -90,6 +94,13 @@ class RingshardLauncher(Launcher):
         with open_dict(config):
             del config["hydra"]
         return config
+
+
+def _result(overrides: list[str], value: float | Exception | None) -> JobReturn:
+    """A sweeper that reads the return_value of a failed member gets the exception raised."""
+    failed = isinstance(value, Exception)
+    status = JobStatus.FAILED if failed else JobStatus.COMPLETED
+    return JobReturn(overrides=overrides, status=status, _return_value=value)
 
 
 ConfigStore.instance().store(

@@ -66,8 +66,13 @@ def _launcher(job: Job) -> Idle:
     for name, value in _set(job.launcher, Launcher()):
         if name in (_ON_SLURM if local else _HERE):
             yield f"launcher.{name}", value, f"hardware.scheduler={other} reads it"
-    if job.launcher.metric is not None and not job.launcher.wait:
-        yield "launcher.metric", job.launcher.metric, "launcher.wait=true, on slurm, shows it"
+    metric = job.launcher.metric
+    if metric is not None and not (job.launcher.wait or local):
+        yield "launcher.metric", metric, "a command that ends before the runs shows none"
+    if metric is not None and job.tracking.backend is Backend.none:
+        yield "launcher.metric", metric, "nothing is recorded with tracking=none"
+    if metric is None and not job.launcher.minimize:
+        yield "launcher.minimize", False, "launcher.metric=NAME says what a result is"
 
 
 def _refuse(idle: Idle) -> None:

@@ -80,6 +80,11 @@ def stamped(name: str) -> str:
     return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
+def named_by_command(command: Command) -> str:
+    """A name of a sweep that the same command line has again."""
+    return _hash([command.config_name, sorted(command.overrides)])
+
+
 def _sweep(command: Command, members: list[Member[Job]]) -> str:
     """A hash that stays when values are added to a sweep: what is fixed, and which keys vary."""
     every = [set(member.overrides) for member in members]

@@ -1,5 +1,6 @@
 """What a command prints about its runs: the end of a run, the table of a sweep."""
 
+import math
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from ringshard.checkpoint.directory import committed
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
 from ringshard.launch.identity import Run
+from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
 
 
@@ -102,3 +104,19 @@ def short(path: Path) -> str:
     """A path as one would type it here."""
     relative = os.path.relpath(path)
     return shlex.quote(str(path) if relative.startswith("..") else relative)
+
+
+def results(runs: list[Run]) -> None:
+    """The results, the best first."""
+    launcher = runs[0].job.launcher if runs else None
+    if launcher is None or launcher.metric is None:
+        return
+    sign = 1 if launcher.minimize else -1
+    found = {run.dir.path: last_value(run.dir.path, launcher.metric) for run in runs}
+    for path, value in sorted(found.items(), key=lambda item: _rank(item[1], sign)):
+        print(f"{path.name}  {launcher.metric}={'none' if value is None else f'{value:.6g}'}")
+
+
+def _rank(value: float | None, sign: int) -> float:
+    """No value, and one that is no number, come last."""
+    return math.inf if value is None or math.isnan(value) else sign * value

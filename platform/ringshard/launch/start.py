@@ -27,10 +27,7 @@ from ringshard.launch.tracker import create_store
 
 def start(command: Command, members: list[Member[Job]], module: str = "ringshard.train") -> int:
     """Runs what a command line asks for and returns the exit code."""
-    for member in members:
-        refuse_filled_in(member.config.data, member.config.user, member.overrides)
-        complete(member.config, Path.cwd())
-        check(member.config)
+    check_all(members)
     if len(members) == 1:
         refuse_policy(members[0].config.launcher)
     runs = place(command, members)
@@ -39,6 +36,14 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
         show_plan(runs, module)
         return 0
     return run_all(command, runs, module)
+
+
+def check_all(members: list[Member[Job]]) -> None:
+    """Completes the jobs in place; raises ConfigError for what does not fit."""
+    for member in members:
+        refuse_filled_in(member.config.data, member.config.user, member.overrides)
+        complete(member.config, Path.cwd())
+        check(member.config)
 
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
@@ -54,6 +59,7 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     codes = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
         show.table(rows)
+    show.results([run for run, _, _ in rows])
     return max(codes, default=0)
 
 

@@ -10,7 +10,6 @@ from rich.live import Live
 from ringshard import child
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
-from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import State, ask_queue, state
 from ringshard.launch.table import error, table
@@ -29,9 +28,7 @@ def watch(runs: list[Run]) -> int:
         return 130
     manifest.write(runs, ask_queue())
     _sync(runs)
-    if (metric := runs[0].job.launcher.metric) is not None:
-        for run in runs:
-            print(f"{run.dir.path.name}  {metric}={last_value(run.dir.path, metric)}")
+    show.results(runs)
     return 0 if all(stands is State.done for stands in ended.values()) else 1
 
 
