@@ -12,11 +12,12 @@ from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.preflight import PreflightJob
 from ringshard.config.schema.prepare import PrepareJob
+from ringshard.config.space import is_search
 from ringshard.errors import ConfigError, of_path
 from ringshard.launch import evaluation
+from ringshard.launch.chosen import choose_runs
 from ringshard.launch.preflight import start as look
 from ringshard.launch.prepare import prepare_and_print
-from ringshard.launch.results import drive_all
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 from ringshard.streams import steady
@@ -64,6 +65,8 @@ def _answered(
             if drive is None:
                 raise ConfigError(f"hydra/sweeper={sweeper}: only train.py has results")
             return drive(command)
+        if drive and not command.prints and is_search(command.overrides):
+            return drive(command)
         members = compose(command, schema, beneath)
         return run(command, members) if members else 0
     except ConfigError as error:
@@ -82,7 +85,7 @@ def _answered(
 
 def train() -> int:
     """`ringshard-train`, the same as jobs/train.py."""
-    return run_job_app("train", sys.argv[1:], Job, start, resume, drive=drive_all)
+    return run_job_app("train", sys.argv[1:], Job, start, resume, drive=choose_runs)
 
 
 def prepare() -> int:

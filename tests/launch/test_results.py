@@ -6,7 +6,7 @@ import pytest
 from launch.commandline import answer, run, run_dirs
 
 CURVE = ("parallelism=single", "launcher.max_parallel=2")
-ASKED = ("hydra/sweeper=climber", "launcher.metric=val/loss", "+hardware.env.STANDIN='curve:0'")
+ASKED = ("hydra/sweeper=climber", "launcher.metric=val/loss", "+hardware.env.STANDIN='curve:'")
 
 
 def test_another_sweeper_gets_no_result_or_a_failed_members(tmp_path: Path) -> None:

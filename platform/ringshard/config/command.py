@@ -9,6 +9,7 @@ from hydra._internal.utils import get_args_parser
 
 from ringshard.config.compose import Command
 from ringshard.config.opened import refuse_commas
+from ringshard.config.space import is_search
 from ringshard.errors import ConfigError
 
 _PRINT = "cfg", "info", "help", "hydra_help", "shell_completion"
@@ -34,7 +35,7 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
             _refuse_hydra(override)
     options = _options(argv, arguments)
     prints = any(getattr(arguments, name) for name in _PRINT)
-    if not (arguments.multirun or prints or resume):
+    if not (arguments.multirun or prints or resume or is_search(arguments.overrides)):
         refuse_commas(arguments.overrides)
     name = arguments.config_name or config_name
     command = Command(name, options, arguments.overrides, prints, dry_run)

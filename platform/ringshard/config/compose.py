@@ -5,7 +5,7 @@ With `overlay`, `sentences` and the Hydra plugin, the only module that knows Hyd
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from ringshard.errors import ConfigError
 T = TypeVar("T")
 Beneath = Callable[[list[str], Any], T]
 """From the overrides of a member and its config, as far as named, to all values."""
-Composed = Iterator[tuple[list[str], DictConfig]]
+Composed = Iterable[tuple[list[str], DictConfig]]
 """Overrides and config of each member; composed one at a time."""
 Result = float | Exception
 """What came out of a run: the last value of launcher.metric, or why there is none."""
@@ -72,14 +72,14 @@ def compose(
     members: list[Member[T]] = []
 
     def collect(composed: Composed) -> None:
-        members.extend(_members(composed, schema, beneath))
+        members.extend(typed_members(composed, schema, beneath))
         if not members:
             raise ConfigError(
                 f"{' '.join(command.overrides)}: the sweep has no member, give values"
             )
 
-    _store(command.config_name, overlay.blank(schema) if beneath else schema)
-    _in_sentences(replace(command, overrides=opened(command.overrides)), schema, collect)
+    node = overlay.blank(schema) if beneath else schema
+    in_hydra(replace(command, overrides=opened(command.overrides)), schema, collect, node)
     return members
 
 
@@ -93,15 +93,15 @@ def drive(
     """
 
     def answer(composed: Composed) -> list[Result]:
-        return run(list(_members(composed, schema, None)))
+        return run(list(typed_members(composed, schema)))
 
-    _store(command.config_name, schema)
-    _in_sentences(replace(command, overrides=opened(command.overrides)), schema, answer)
+    in_hydra(replace(command, overrides=opened(command.overrides)), schema, answer)
 
 
-def _members(
-    composed: Composed, schema: type[T], beneath: Beneath[T] | None
+def typed_members(
+    composed: Composed, schema: type[T], beneath: Beneath[T] | None = None
 ) -> Iterator[Member[T]]:
+    """Members whose values have the schema's types; raises what OmegaConf does, or ConfigError."""
     for overrides, config in composed:
         _check_type(overrides, config)
         if beneath:
@@ -109,17 +109,30 @@ def _members(
         yield Member(overrides, _typed(config, schema))
 
 
-def _in_sentences(command: Command, schema: type, task: Callable[[Composed], object]) -> None:
-    """Runs Hydra; what it complains about comes as ConfigError."""
+def in_hydra(
+    command: Command, schema: type, task: Callable[[Composed], object], node: Any = None
+) -> None:
+    """Calls a task with what Hydra composes; what Hydra complains about comes as ConfigError.
+
+    node: stands for the schema where it is another one.
+    """
+    _store(command.config_name, node or schema)
+    with in_sentences(command.overrides, schema):
+        _hydra(command, task)
+
+
+@contextmanager
+def in_sentences(overrides: list[str], schema: type) -> Iterator[None]:
+    """What Hydra or OmegaConf raise comes as ConfigError."""
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
-        _hydra(command, task)
+        yield
     except (ConfigError, ChildError):
         raise
     except Exception as error:
         if full_error:
             raise
-        raise ConfigError(sentence(error, command.overrides, schema)) from error
+        raise ConfigError(sentence(error, overrides, schema)) from error
 
 
 def quoted(key: str, value: str) -> str:

@@ -31,7 +31,7 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     if committed(run.path / "checkpoints"):
-        lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
+        lines.append(("resume", f"{program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
         lines.append(("curves", _curves(job)))
     lines.append(("compare", f"{typed('ringshard')} compare {here} OTHER_RUN"))
@@ -49,7 +49,7 @@ def _curves(job: Job) -> str:
     return f"{typed('ringshard')} track ui{option}"
 
 
-def _program() -> str:
+def program() -> str:
     """How this command was called."""
     called = Path(sys.argv[0])
     if called.suffix == ".py":

@@ -2,8 +2,9 @@
 
 STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), raise:RANK,
 raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK (reads a line from stdin), fail_seed:N
-(fails where train.seed is N), curve:SECONDS (records a val/loss that falls in ten steps, so far
-apart, and is the lower at its end the nearer optimizer.lr is to 0.01; above 1 it fails).
+(fails where train.seed is N), curve:NAME (records a val/loss that falls in ten steps and is
+the lower at its end the nearer optimizer.lr is to 0.01; above 1 it fails; half-way it waits for the
+file NAME-RATE, where NAME is not empty).
 """
 
 import json
@@ -42,7 +43,7 @@ def main(run_dir: Path, number: int) -> None:
             raise RuntimeError(f"seed {seed} went out")
         what = "finish"
     if what == "curve":
-        curve(run_dir, attempt, float(who), stop)
+        curve(run_dir, attempt, who, stop)
         what = "finish"
     if who == str(attempt.rank):
         act(what, stop)
@@ -55,7 +56,7 @@ def main(run_dir: Path, number: int) -> None:
         attempt.record_result({"outcome": outcome, "tokens_per_s": 10.0, **numbers})
 
 
-def curve(run_dir: Path, attempt: Attempt, seconds: float, stop: StopRequest) -> None:
+def curve(run_dir: Path, attempt: Attempt, gate: str, stop: StopRequest) -> None:
     rate = yaml.safe_load((attempt.folder / "job.yaml").read_text())["optimizer"]["lr"]
     if rate > 1:
         raise RuntimeError(f"a rate of {rate} blew up")
@@ -63,7 +64,8 @@ def curve(run_dir: Path, attempt: Attempt, seconds: float, stop: StopRequest) ->
     for step in range(10, 101, 10):
         if not stop():
             spool.log(step, {"val/loss": abs(math.log10(rate) + 2) + 1 / step})
-            time.sleep(seconds)
+        while step == 50 and gate and not stop() and not Path(f"{gate}-{rate}").exists():
+            time.sleep(0.02)
     spool.close()
 
 

@@ -27,7 +27,7 @@ def watch(runs: list[Run]) -> int:
         print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
         return 130
     manifest.write(runs, ask_queue())
-    _sync(runs)
+    synchronize(runs)
     show.results(runs)
     return 0 if all(stands is State.done for stands in ended.values()) else 1
 
@@ -55,7 +55,7 @@ def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
             print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
 
 
-def _sync(runs: list[Run]) -> None:
+def synchronize(runs: list[Run]) -> None:
     """Brings points to an sqlite file, which the nodes never open."""
     for run in runs:
         tracking = run.job.tracking
