@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from ringshard.child import ChildError
-from ringshard.config.command import parse
+from ringshard.config.command import parse, sweeper_of
 from ringshard.config.compose import Beneath, Command, Member, compose
 from ringshard.config.schema.evaluation import EvaluateJob
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.preflight import PreflightJob
 from ringshard.config.schema.prepare import PrepareJob
+from ringshard.config.space import is_search
 from ringshard.errors import ConfigError, of_path
 from ringshard.launch import evaluation
+from ringshard.launch.chosen import choose_runs
 from ringshard.launch.preflight import start as look
 from ringshard.launch.prepare import prepare_and_print
 from ringshard.launch.resume import resume
@@ -30,15 +32,17 @@ def run_job_app(
     run: Callable[[Command, list[Member[T]]], int],
     go_on: Callable[[Path, Command], int] | None = None,
     beneath: Beneath[T] | None = None,
+    drive: Callable[[Command], int] | None = None,
 ) -> int:
     """Composes a command line with Hydra, gives all its members to `run`, returns the exit code.
 
     The defaults of `conf/<config_name>.yaml` start with `<config_name>_schema`, which is `schema`,
     and `hydra_ringshard`. `go_on` answers `resume=DIR`; a job without it has no such argument.
-    `beneath` gives the values of what a command line does not name: see `compose`.
+    `beneath` gives the values of what a command line does not name: see `compose`. `drive` answers
+    a command line whose runs are chosen by results.
     """
     with steady():
-        return _answered(config_name, argv, schema, run, go_on, beneath)
+        return _answered(config_name, argv, schema, run, go_on, beneath, drive)
 
 
 def _answered(
@@ -48,6 +52,7 @@ def _answered(
     run: Callable[[Command, list[Member[T]]], int],
     go_on: Callable[[Path, Command], int] | None,
     beneath: Beneath[T] | None,
+    drive: Callable[[Command], int] | None,
 ) -> int:
     """The same, with a user's mistake as one sentence."""
     try:
@@ -56,6 +61,12 @@ def _answered(
             if go_on is None:
                 raise ConfigError(f"resume={run_dir}: only train.py goes on with a run")
             return go_on(run_dir, command)
+        if sweeper := sweeper_of(command.overrides):
+            if drive is None:
+                raise ConfigError(f"hydra/sweeper={sweeper}: only train.py has results")
+            return drive(command)
+        if drive and not command.prints and is_search(command.overrides):
+            return drive(command)
         members = compose(command, schema, beneath)
         return run(command, members) if members else 0
     except ConfigError as error:
@@ -74,7 +85,7 @@ def _answered(
 
 def train() -> int:
     """`ringshard-train`, the same as jobs/train.py."""
-    return run_job_app("train", sys.argv[1:], Job, start, resume)
+    return run_job_app("train", sys.argv[1:], Job, start, resume, drive=choose_runs)
 
 
 def prepare() -> int:

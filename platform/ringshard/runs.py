@@ -133,7 +133,7 @@ def retry(folders: Folders) -> None:
     jobs, codes = ask_queue(), [0]
     for run in _runs(folders):
         stands = state(run, jobs)
-        if stands is State.done or stands.lives:
+        if stands in (State.done, State.pruned) or stands.lives:
             print(f"{run.path.name}  {stands.name}: skipped", flush=True)
             continue
         codes.append(go_on(run.path, Command("train", [], [])))

@@ -16,23 +16,32 @@ from ringshard.config.compose import _store, conf_dir
 from ringshard.config.schema.job import Job
 
 GROUPS = {
-    "model": ["tiny", "small", "gpt2_char"],
-    "schedule": ["cosine", "wsd"],
-    "experiment": ["none", "smoke", "long_context"],
-    "tracking": ["jsonl", "mlflow"],
+    folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
+    for folder in sorted(conf_dir().iterdir())
+    if folder.is_dir()
 }
 VALUES = {
     "train.seed": ["1", "7"],
-    "optimizer.lr": ["1e-3", "0.5"],
-    "+hardware.env.A": ["b", "'x=y'"],
+    "optimizer.lr": ["1e-3", "0.5", "${schedule.floor}", "high"],
+    "optimizer.momentum": ["0.8"],
+    "schedule": ["{warmup_steps: 3}"],
+    "++optimizer.roles.other": ["lm_head", "'a|b'"],
+    "+hardware.env.A": ["b", "'x=y'", "${output.name}"],
+    "++hardware.env": ["{A: c, B: '1'}"],
     "++model.config.hidden_size": ["32", "64"],
-    "output.name": ["x", "${hydra:runtime.choices.schedule}", "${hydra:job.num}"],
+    "model.config": ["{hidden_size: 16}"],
+    "output.name": ["x", "${hydra:runtime.choices.schedule}", "${hydra:job.num}", "'a,b'"],
     "train.tokens": ["null", "100"],
-    "data.seq_len": ["${train.global_batch}", "64"],
+    "train.batch_ramp": ["[]", "[1,2]"],
+    "data.seq_len": ["${train.global_batch}", "64", "'64'", "6.5"],
+    "~data.corpora.python_stdlib": [""],
+    "+data.corpora.more": ["{kind: text_files, path: b.txt}"],
+    "tracking.uri": ["${oc.env:HOME}/x", "http://127.0.0.1:1"],
+    "train.stps": ["3"],
+    "+search": ["tpe"],
 }
-CHOICES = st.fixed_dictionaries(
-    {}, optional={key: st.sampled_from(v) for key, v in (GROUPS | VALUES).items()}
-)
+PAIRS = [(key, value) for key, values in (GROUPS | VALUES).items() for value in values]
+CHOICES = st.lists(st.sampled_from(PAIRS), max_size=6, unique_by=lambda pair: pair[0])
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +63,23 @@ def seen(config: DictConfig) -> Any:
     return choices, OmegaConf.to_container(config), str(config.get("output"))
 
 
-@settings(max_examples=25)
+def outcome(make: Any, overrides: list[str]) -> Any:
+    """What a composition comes to, or what it is refused for."""
+    try:
+        return seen(make(overrides))
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@settings(max_examples=40)
 @given(choices=CHOICES)
 def test_a_member_is_composed_otherwise_than_by_hydra(
-    composer: Any, choices: dict[str, str]
+    composer: Any, choices: list[tuple[str, str]]
 ) -> None:
+    """Any options of all groups and any values, in any order; those that Hydra refuses too."""
     ours, hydras = composer
-    overrides = [f"{key}={value}" for key, value in choices.items()]
-    assert seen(ours.compose(overrides)) == seen(hydras(overrides))
+    overrides = [f"{key}={value}" if value else key for key, value in choices]
+    assert outcome(ours.compose, overrides) == outcome(hydras, overrides)
 
 
 def test_an_unknown_key_is_known_to_one_of_both(composer: Any) -> None:

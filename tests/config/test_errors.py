@@ -123,7 +123,7 @@ MISTAKES = {
     "debug=on hardware.processes_per_node=2": "it runs one process, use debug=ranks",
     "hardware=slurm_h100": "no Slurm answers here",
     # options without effect
-    "launcher.metric=val/loss": "would have no effect: launcher.wait=true, on slurm, shows it",
+    "launcher.metric=val/loss hardware=slurm_cpu": "no effect: a command that ends before",
     "hardware.slurm.partition=x": "would have no effect: hardware.scheduler=slurm reads it",
     "data.tokenizer.vocab_size=300": "has no effect with kind=bytes",
     "data.tokenizer.path=x": "has no effect with kind=bytes",

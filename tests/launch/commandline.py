@@ -16,6 +16,7 @@ import psutil
 import ringshard
 from ringshard.config.schema.job import Job
 from ringshard.entry import run_job_app
+from ringshard.launch.chosen import choose_runs
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 
@@ -29,10 +30,12 @@ import sys
 from functools import partial
 from ringshard.config.schema.job import Job
 from ringshard.entry import run_job_app
+from ringshard.launch.chosen import choose_runs
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
 run, go_on = partial(start, module="standin"), partial(resume, module="standin")
-sys.exit(run_job_app("train", sys.argv[1:], Job, run, go_on))
+drive = partial(choose_runs, module="standin")
+sys.exit(run_job_app("train", sys.argv[1:], Job, run, go_on, drive=drive))
 """
 
 
@@ -57,7 +60,7 @@ def answer(folder: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
     (folder / "text.txt").write_text(TEXT)
     out, err = StringIO(), StringIO()
     with chdir(folder), redirect_stdout(out), redirect_stderr(err):
-        code = run_job_app("train", [*QUICK, *argv], Job, start, resume)
+        code = run_job_app("train", [*QUICK, *argv], Job, start, resume, drive=choose_runs)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 

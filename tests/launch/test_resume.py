@@ -111,12 +111,23 @@ def test_the_later_of_two_resumes_ends_as_if_all_were_well(finished: Path) -> No
     longer = f"train.steps={1000 * last}"
     with RunDir(run_dir).claimed():
         job = RunDir(run_dir).job(last)
-        again = Run(job, [longer], "", None, RunDir(run_dir), again=True)
+        again = Run(job, [longer], "", None, RunDir(run_dir), after=last)
         with pytest.raises(ConfigError, match="is running: wait for its end, or stop it"):
             run_all(Command("train", [], []), [again], "standin")
         ended = answer(finished, f"resume={run_dir}", longer)
     assert ended.returncode == 2 and "the run is running" in ended.stderr
     assert RunDir(run_dir).last_attempt() == last
+
+
+def test_the_second_of_two_resumes_begins_an_attempt_with_nothing_to_do(finished: Path) -> None:
+    """It had looked at the run before the first one took it, and gets it when that one is done."""
+    run_dir = RunDir(run_dirs(finished)[0])
+    last = run_dir.last_attempt()
+    longer = f"train.steps={1000 * last}"
+    late = Run(run_dir.job(last), [longer], "", None, run_dir, after=last - 1)
+    with pytest.raises(ConfigError, match=f"has gone on in attempt {last} meanwhile"):
+        run_all(Command("train", [], []), [late], "standin")
+    assert run_dir.last_attempt() == last
 
 
 @pytest.mark.parametrize("name", ["run.json", "attempts/1/job.yaml", "attempts/1/overrides.json"])

@@ -7,8 +7,9 @@ import pytest
 import torch
 from parity.curves import MODELS, VOCAB, Topology, full_parameters, job
 from ranks import run_ranks
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from ringshard import registry
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.parallelism import Attention, Parallelism
 from ringshard.errors import ConfigError
@@ -185,3 +186,32 @@ def test_a_misspelt_field_beside_a_folder_is_ignored(tmp_path: Path) -> None:
     wrong = Model(path=str(tmp_path), config={"num_hiden_layers": 1})
     with pytest.raises(ConfigError, match=r"num_hiden_layers.*did you mean num_hidden_layers"):
         build_on_meta(wrong, VOCAB)
+
+
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (
+            ZeroDivisionError("by nought"),
+            r"model.type=mine failed with ZeroDivisionError: by nought",
+        ),
+        (RuntimeError("[gloo] Connection closed by peer"), None),
+        (torch.OutOfMemoryError("out"), None),
+    ],
+)
+def test_a_wrong_model_of_the_users_is_a_traceback_or_blamed_for_the_machine(
+    error: Exception, sentence: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_: object) -> None:
+        raise error
+
+    def mine(config: dict[str, object], vocab_size: int) -> LlamaForCausalLM:
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **config))
+        monkeypatch.setattr(model.model, "forward", broken)
+        return model
+
+    monkeypatch.setitem(registry._REGISTERED, ("model", "mine"), mine)
+    model = build_on_meta(Model(type="mine", config=dict(MODELS["llama"].config)), VOCAB)
+    with pytest.raises(ConfigError if sentence else type(error), match=sentence) as caught:
+        model(IDS.to("meta"))
+    assert not sentence or "(test_build.py:" in str(caught.value)

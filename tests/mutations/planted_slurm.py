@@ -5,6 +5,8 @@ from mutations.planted import Bug
 SLURM = "platform/ringshard/launch/slurm"
 TEST = "tests/launch/test_slurm.py::test_"
 
+SEARCH = "tests/launch/test_search.py::test_"
+
 BUGS = [
     Bug(
         "a cancelled job comes back",
@@ -61,6 +63,20 @@ BUGS = [
         "if kind is Snapshot.copy else None",
         "if False else None",
         f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
+    ),
+    Bug(
+        "each trial of a search draws what the first one drew",
+        "platform/ringshard/launch/search/study.py",
+        "search.seed * 1_000_003 + number",
+        "search.seed * 1_000_003",
+        f"{SEARCH}a_search_that_was_stopped_tries_other_values_or_some_twice",
+    ),
+    Bug(
+        "the worst trial is the best",
+        "platform/ringshard/launch/search/show.py",
+        "sign = 1 if minimize else -1",
+        "sign = -1 if minimize else 1",
+        f"{SEARCH}the_worst_trial_or_one_without_a_result_is_shown_first",
     ),
     Bug(
         "all members of a sweep have the groups of the first",

@@ -51,7 +51,7 @@ def test_a_run_on_the_cluster_is_evaluated_measured_or_deleted_wrongly(
 ) -> None:
     watching = ("launcher.wait=true", "launcher.metric=val/loss", "tracking=mlflow")
     watched = command(folder, *watching)
-    assert watched.returncode == 0 and "val/loss=None" in watched.stdout, watched.stderr
+    assert watched.returncode == 0 and "val/loss=none" in watched.stdout, watched.stderr
     assert "tracking" not in watched.stderr, watched.stderr
     (run,) = run_dirs(folder)
     shipped = json.loads((run / "track/shipped.json").read_text())

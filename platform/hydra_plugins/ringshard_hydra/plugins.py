@@ -4,7 +4,8 @@ Hydra's own sweeper writes multirun.yaml and composes every member once more bef
 called, and its launchers stop at the first bad member after having run the ones before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -58,10 +59,23 @@ def _values(override: Override) -> list[str]:
         return [override.input_line]
     if not override.is_discrete_sweep():
         raise ConfigCompositionException(
-            f"{override.input_line}: an interval has no end of values, use choice() or range()"
+            f"{override.input_line}: an interval has no end of values, use choice() or range(), or"
+            " let search=tpe choose from it"
         )
     key = override.get_key_element()
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Overrides and config of each member, composed one at a time."""
+
+    compose: Callable[[list[str]], DictConfig]
+    """Composes any other."""
+    overrides: list[list[str]]
+
+    def __iter__(self) -> Iterator[tuple[list[str], DictConfig]]:
+        return ((one, self.compose(one)) for one in self.overrides)
 
 
 class RingshardLauncher(Launcher):
@@ -78,9 +92,13 @@ class RingshardLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Calls the task function with an iterator over (overrides, config) of all members."""
-        self.task_function((list(o), self._compose(list(o))) for o in job_overrides)
-        return [JobReturn(overrides=o, status=JobStatus.COMPLETED) for o in job_overrides]
+        """Calls the task function with (overrides, config) of all members.
+
+        What it returns, a value or an exception for each, is what a sweeper finds in the results.
+        """
+        overrides = [list(o) for o in job_overrides]
+        values = self.task_function(Members(self._compose, overrides))
+        return list(map(_result, overrides, values or [None] * len(overrides)))
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         config = self.composer.compose(overrides)
@@ -90,6 +108,13 @@ class RingshardLauncher(Launcher):
         with open_dict(config):
             del config["hydra"]
         return config
+
+
+def _result(overrides: list[str], value: float | Exception | None) -> JobReturn:
+    """A sweeper that reads the return_value of a failed member gets the exception raised."""
+    failed = isinstance(value, Exception)
+    status = JobStatus.FAILED if failed else JobStatus.COMPLETED
+    return JobReturn(overrides=overrides, status=status, _return_value=value)
 
 
 ConfigStore.instance().store(

@@ -9,10 +9,12 @@ from hydra._internal.utils import get_args_parser
 
 from ringshard.config.compose import Command
 from ringshard.config.opened import refuse_commas
+from ringshard.config.space import is_search
 from ringshard.errors import ConfigError
 
 _PRINT = "cfg", "info", "help", "hydra_help", "shell_completion"
-_ALLOWED = "hydra.searchpath", "hydra.sweeper.params", "hydra.help"
+_ALLOWED = "hydra.searchpath", "hydra/sweeper", "hydra.sweeper.", "hydra.help"
+_SWEEPER = "hydra/sweeper="
 
 
 def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
@@ -27,15 +29,23 @@ def parse(config_name: str, argv: list[str]) -> tuple[Command, Path | None]:
     argv = [word for word in argv if not word.startswith("resume=") and word != "--dry-run"]
     parser = _parser()
     arguments = parser.parse_intermixed_args(argv)
+    sweeper = sweeper_of(arguments.overrides)
     for override in arguments.overrides:
-        _refuse_hydra(override)
+        if not (sweeper and override.startswith("hydra.sweep.")):
+            _refuse_hydra(override)
     options = _options(argv, arguments)
     prints = any(getattr(arguments, name) for name in _PRINT)
-    if not (arguments.multirun or prints or resume):
+    if not (arguments.multirun or prints or resume or is_search(arguments.overrides)):
         refuse_commas(arguments.overrides)
     name = arguments.config_name or config_name
     command = Command(name, options, arguments.overrides, prints, dry_run)
     return command, _run_dir(resume[0]) if resume else None
+
+
+def sweeper_of(overrides: list[str]) -> str | None:
+    """The sweeper of Hydra's protocol that a command line names; None: our own."""
+    named = [word.removeprefix(_SWEEPER) for word in overrides if word.startswith(_SWEEPER)]
+    return named[-1] if named and named[-1] != "ringshard" else None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ With `overlay`, `sentences` and the Hydra plugin, the only module that knows Hyd
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
+from ringshard.child import ChildError
 from ringshard.config import overlay
 from ringshard.config.leaves import named
 from ringshard.config.opened import opened
@@ -30,6 +31,10 @@ from ringshard.errors import ConfigError
 T = TypeVar("T")
 Beneath = Callable[[list[str], Any], T]
 """From the overrides of a member and its config, as far as named, to all values."""
+Composed = Iterable[tuple[list[str], DictConfig]]
+"""Overrides and config of each member; composed one at a time."""
+Result = float | Exception
+"""What came out of a run: the last value of launcher.metric, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +69,70 @@ def compose(
     beneath: what a member has where it names nothing, for a schema whose groups have no defaults.
     Raises ConfigError, in one sentence, for whatever Hydra, OmegaConf or the schema refuse.
     """
-    command = replace(command, overrides=opened(command.overrides))
-    _store(command.config_name, overlay.blank(schema) if beneath else schema)
     members: list[Member[T]] = []
 
-    def collect(composed: Iterator[tuple[list[str], DictConfig]]) -> None:
-        for overrides, config in composed:
-            _check_type(overrides, config)
-            if beneath:
-                config = overlay.laid_over(beneath(overrides, config), config, overrides)
-            members.append(Member(overrides, _typed(config, schema)))
+    def collect(composed: Composed) -> None:
+        members.extend(typed_members(composed, schema, beneath))
         if not members:
             raise ConfigError(
                 f"{' '.join(command.overrides)}: the sweep has no member, give values"
             )
 
+    node = overlay.blank(schema) if beneath else schema
+    in_hydra(replace(command, overrides=opened(command.overrides)), schema, collect, node)
+    return members
+
+
+def drive(
+    command: Command, schema: type[T], run: Callable[[list[Member[T]]], list[Result]]
+) -> None:
+    """Lets a sweeper of Hydra's protocol choose members and run them, batch by batch.
+
+    run: runs a batch and returns what came out of each. Raises what `compose` does, and ChildError
+    where the sweeper gives up for a member that failed.
+    """
+
+    def answer(composed: Composed) -> list[Result]:
+        return run(list(typed_members(composed, schema)))
+
+    in_hydra(replace(command, overrides=opened(command.overrides)), schema, answer)
+
+
+def typed_members(
+    composed: Composed, schema: type[T], beneath: Beneath[T] | None = None
+) -> Iterator[Member[T]]:
+    """Members whose values have the schema's types; raises what OmegaConf does, or ConfigError."""
+    for overrides, config in composed:
+        _check_type(overrides, config)
+        if beneath:
+            config = overlay.laid_over(beneath(overrides, config), config, overrides)
+        yield Member(overrides, _typed(config, schema))
+
+
+def in_hydra(
+    command: Command, schema: type, task: Callable[[Composed], object], node: Any = None
+) -> None:
+    """Calls a task with what Hydra composes; what Hydra complains about comes as ConfigError.
+
+    node: stands for the schema where it is another one.
+    """
+    _store(command.config_name, node or schema)
+    with in_sentences(command.overrides, schema):
+        _hydra(command, task)
+
+
+@contextmanager
+def in_sentences(overrides: list[str], schema: type) -> Iterator[None]:
+    """What Hydra or OmegaConf raise comes as ConfigError."""
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
-        _hydra(command, collect)
-    except ConfigError:
+        yield
+    except (ConfigError, ChildError):
         raise
     except Exception as error:
         if full_error:
             raise
-        raise ConfigError(sentence(error, command.overrides, schema)) from error
-    return members
+        raise ConfigError(sentence(error, overrides, schema)) from error
 
 
 def quoted(key: str, value: str) -> str:
@@ -111,7 +155,7 @@ def _store(config_name: str, schema: Any) -> None:
             store.store(group=f"schema/{group}", name=name, node=kind)
 
 
-def _hydra(command: Command, task: Callable[..., None]) -> None:
+def _hydra(command: Command, task: Callable[[Composed], object]) -> None:
     """Runs hydra.main on a command line; its errors come as exceptions instead of sys.exit(1)."""
     task.__module__ = "ringshard"  # else Hydra looks for the folder of the function's file
     app = hydra.main(str(conf_dir()), command.config_name, version_base="1.3")(task)

@@ -13,6 +13,7 @@ from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.optimizer import OPTIMIZERS
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.precision import Dtype
+from ringshard.config.schema.search import Pruner, Sampler, Search
 from ringshard.config.schema.tracking import Backend, Tracking
 from ringshard.errors import ConfigError
 
@@ -24,7 +25,7 @@ def check_effects(job: Job) -> None:
     """Raises ConfigError for the first option that nothing would read; paths are absolute."""
     for idle in (_hardware(job), _launcher(job), _debug(job.debug), _model(job)):
         _refuse(idle)
-    for idle in (_parallel(job), _tracking(job)):
+    for idle in (_parallel(job), _tracking(job), _search(job.search)):
         _refuse(idle)
 
 
@@ -66,8 +67,14 @@ def _launcher(job: Job) -> Idle:
     for name, value in _set(job.launcher, Launcher()):
         if name in (_ON_SLURM if local else _HERE):
             yield f"launcher.{name}", value, f"hardware.scheduler={other} reads it"
-    if job.launcher.metric is not None and not job.launcher.wait:
-        yield "launcher.metric", job.launcher.metric, "launcher.wait=true, on slurm, shows it"
+    metric = job.launcher.metric
+    searches = job.search.sampler is not Sampler.none
+    if metric is not None and not (job.launcher.wait or local or searches):
+        yield "launcher.metric", metric, "a command that ends before the runs shows none"
+    if metric is not None and job.tracking.backend is Backend.none:
+        yield "launcher.metric", metric, "nothing is recorded with tracking=none"
+    if metric is None and not (job.launcher.minimize or searches):
+        yield "launcher.minimize", False, "launcher.metric=NAME says what a result is"
 
 
 def _refuse(idle: Idle) -> None:
@@ -126,6 +133,19 @@ def _tracking(job: Job) -> Idle:
             yield f"tracking.{name}", value, "nothing is recorded with tracking=none"
         if tracking.backend is Backend.jsonl and name == "flush_timeout_s":
             yield f"tracking.{name}", value, "tracking=mlflow reads it"
+
+
+def _search(search: Search) -> Idle:
+    kept = Search(search.sampler, search.trials, search.seed, pruner=search.pruner)
+    if search.sampler is Sampler.none:
+        kept = Search()
+    for name, value in _set(search, kept):
+        if search.sampler is Sampler.none:
+            yield f"search.{name}", value, "search=tpe or search=random reads it"
+        elif name.startswith("pruner_") and search.pruner is Pruner.none:
+            yield f"search.{name}", value, "search.pruner=median reads it"
+        elif name == "startup_trials" and search.sampler is Sampler.random:
+            yield f"search.{name}", value, "search=tpe reads it"
 
 
 def _set(value: object, default: object) -> list[tuple[str, object]]:

@@ -58,6 +58,8 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
 def _record(run: RunDir, attempt: int, ended: Ended, code: int, stop: StopRequests) -> None:
     signals = [number.name for number, _ in stop.came]
     details = {"rc": ended.code, "ranks_rc": code, "signals": signals, "time": time.time()}
+    if ended.outcome is Outcome.killed and (why := run.why_stopped(attempt)):
+        details["why"] = why
     try:
         run.finish(attempt, ended.outcome, details)
     except OSError as error:

@@ -8,17 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ringshard.config.compose import Command
 from ringshard.config.schema.job import User
-from ringshard.config.schema.reader import plain
+from ringshard.config.schema.reader import as_yaml
 from ringshard.files import whole_folder, write_json, write_whole
 from ringshard.launch.code import Code, code_of
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Record
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times faster, where it was built
 
 
 def freeze(
@@ -53,13 +49,22 @@ def write_attempt(
     which code, and that it began or was submitted. It is there whole or not at all."""
     with whole_folder(folder) as new:
         for name, config in configs.items():
-            text = yaml.dump(plain(config), Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
-            write_whole(new / f"{name}.yaml", text)
+            write_whole(new / f"{name}.yaml", as_yaml(config))
         write_json(new / "overrides.json", overrides)
         (code or code_of(user)).record(new)
-        here = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
-        name = "started" if submitted is None else "submitted"
-        write_json(new / f"{name}.json", here | dict(submitted or {}))
+        if submitted is None:
+            begun(new)
+        else:
+            write_json(new / "submitted.json", _here() | dict(submitted))
+
+
+def begun(folder: Path) -> None:
+    """Notes that this process is at work on an attempt: who stops it sends the signal here."""
+    write_json(folder / "started.json", _here())
+
+
+def _here() -> dict[str, Any]:
+    return {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
 
 
 def _write_run(run: Run, command: Command) -> None:

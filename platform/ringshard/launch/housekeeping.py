@@ -17,6 +17,7 @@ from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.state import State, ask_queue, job_id, state
 
+CANCELLED = "cancelled"
 _PINNED = "PINNED"
 _GONE = ".deleted-"
 
@@ -67,10 +68,12 @@ def _file(run: RunDir, attempt: int, rank: int) -> Path:
     return run.attempt(attempt) / f"rank-{rank}.log"
 
 
-def cancel(run: RunDir, stands: State) -> str:
-    """Asks a run to stop; what was done, in words."""
+def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
+    """Asks a run to stop; what was done, in words. why: what its exit.json is to say."""
     if not stands.lives:
         return f"{stands.name}: nothing to cancel"
+    if why != CANCELLED:
+        run.ask_to_stop(why)
     job = job_id(run)
     if job is None:
         return _interrupt(run)
@@ -80,7 +83,7 @@ def cancel(run: RunDir, stands: State) -> str:
         return f"not cancelled: {error}"
     number = run.last_attempt()
     if stands is State.pending:  # nobody else will tell
-        run.finish(number, Outcome.killed, {"why": "cancelled", "time": time.time()})
+        run.finish(number, Outcome.killed, {"why": why, "time": time.time()})
     return f"job {job} is cancelled"
 
 

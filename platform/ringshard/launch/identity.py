@@ -16,7 +16,10 @@ from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 
 # Where, how watched and how called a run is does not make it another run. The device does.
-NOT_SIGNED = ("launcher", "tracking", "output", "sweep", "debug", "hardware", "user.path")
+NOT_SIGNED = (
+    *("launcher", "tracking", "output", "sweep", "search", "debug", "hardware"),
+    "user.path",
+)
 NOT_SIGNED_DATA = ("data.cache", "data.prepared", "data.digest")
 
 
@@ -29,8 +32,8 @@ class Run:
     signature: str
     sweep: str | None
     dir: RunDir
-    again: bool = False
-    """Whether it goes on although it is done, because it was made longer."""
+    after: int | None = None
+    """The attempt that it goes on from, even if that one is done; null: it is no resume."""
 
 
 def signature(job: Job) -> str:
@@ -40,7 +43,7 @@ def signature(job: Job) -> str:
         for key, value in leaves(job).items()
         if not under(key, NOT_SIGNED + NOT_SIGNED_DATA) or key == "hardware.device"
     }
-    return _hash(signed)
+    return hashed(signed)
 
 
 def place(command: Command, members: list[Member[Job]]) -> list[Run]:
@@ -80,14 +83,20 @@ def stamped(name: str) -> str:
     return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
+def named_by_command(command: Command) -> str:
+    """A name of a sweep that the same command line has again."""
+    return hashed([command.config_name, sorted(command.overrides)])
+
+
 def _sweep(command: Command, members: list[Member[Job]]) -> str:
     """A hash that stays when values are added to a sweep: what is fixed, and which keys vary."""
     every = [set(member.overrides) for member in members]
     common = set.intersection(*every)
     varied = {override.partition("=")[0] for override in set.union(*every) - common}
     fixed = [o for o in common if not under(o.lstrip("+~").partition("=")[0], NOT_SIGNED)]
-    return _hash([command.config_name, sorted(fixed), sorted(varied)])
+    return hashed([command.config_name, sorted(fixed), sorted(varied)])
 
 
-def _hash(value: Any) -> str:
+def hashed(value: Any) -> str:
+    """Twelve characters for a plain value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ringshard import child
 from ringshard.config.complete import complete_data
 from ringshard.config.compose import Command, Member
@@ -22,7 +20,7 @@ from ringshard.config.roles import check_weights
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention
 from ringshard.config.schema.prepare import PrepareJob
-from ringshard.config.schema.reader import plain
+from ringshard.config.schema.reader import as_yaml, plain
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
 from ringshard.launch.own_code import check_names
@@ -117,7 +115,7 @@ def prepare_and_print(command: Command, members: list[Member[PrepareJob]]) -> in
         check_data(config.data)
     if command.dry_run:
         for member in members:
-            print(yaml.safe_dump(plain(member.config.data), sort_keys=False, allow_unicode=True))
+            print(as_yaml(member.config.data))
         print("dry run: nothing was written")
         return 0
     for member in members:

@@ -1,6 +1,7 @@
 """How far a run has come, from the end of its newest spool: cheap enough to be asked of many."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringshard.tracking.spool import read_spool
@@ -38,6 +39,28 @@ def last_value(run_dir: Path, metric: str) -> float | None:
         for record, _ in read_spool(file):
             value = record.metrics.get(metric, value) if record else value
     return value
+
+
+@dataclass
+class Follower:
+    """Reads a metric as a run records it, each step once."""
+
+    run_dir: Path
+    metric: str
+    step: int = -1
+    """The last step that is known; what earlier attempts recorded again is passed over."""
+    _read: dict[Path, int] = field(default_factory=dict)
+    """How much of each spool was read [bytes]."""
+
+    def new(self) -> Iterator[tuple[int, float]]:
+        """Steps and values since the last call."""
+        files = (self.run_dir / "track").glob("spool-*.jsonl")
+        for file in sorted(files, key=lambda file: file.stat().st_mtime):
+            for record, place in read_spool(file, self._read.get(file, 0)):
+                self._read[file] = place
+                if record and record.step > self.step and self.metric in record.metrics:
+                    self.step = record.step
+                    yield record.step, record.metrics[self.metric]
 
 
 def _line_start(file: Path) -> int:

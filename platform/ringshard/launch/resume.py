@@ -48,7 +48,7 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     check(job)
     _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
-    run = Run(job, overrides, record.signature, record.sweep, run_dir, again=True)
+    run = Run(job, overrides, record.signature, record.sweep, run_dir, after=attempt)
     if command.dry_run or job.launcher.dry_run:
         show_plan([run], module)
         return 0

@@ -115,6 +115,14 @@ class RunDir:
         self.clear_markers()
         write_whole(self.path / outcome.value, f"attempt {attempt}\n")
 
+    def ask_to_stop(self, why: str) -> None:
+        """Notes for the agent of the newest attempt why it is going to be stopped."""
+        write_json(self.attempt(self.last_attempt()) / "stop.json", {"why": why})
+
+    def why_stopped(self, attempt: int) -> str | None:
+        """What was noted so."""
+        return (read_json(self.attempt(attempt) / "stop.json") or {}).get("why")
+
     def discard_attempt(self, whole: bool) -> None:
         """Takes back the newest attempt, which nobody has begun; whole: the run was new as well."""
         shutil.rmtree(self.path if whole else self.attempt(self.last_attempt()))

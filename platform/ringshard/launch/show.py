@@ -1,5 +1,6 @@
 """What a command prints about its runs: the end of a run, the table of a sweep."""
 
+import math
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from ringshard.checkpoint.directory import committed
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
 from ringshard.launch.identity import Run
+from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
 
 
@@ -29,7 +31,7 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
     if committed(run.path / "checkpoints"):
-        lines.append(("resume", f"{_program()} resume={here}" + _longer(run, attempt, more)))
+        lines.append(("resume", f"{program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
         lines.append(("curves", _curves(job)))
     lines.append(("compare", f"{typed('ringshard')} compare {here} OTHER_RUN"))
@@ -47,7 +49,7 @@ def _curves(job: Job) -> str:
     return f"{typed('ringshard')} track ui{option}"
 
 
-def _program() -> str:
+def program() -> str:
     """How this command was called."""
     called = Path(sys.argv[0])
     if called.suffix == ".py":
@@ -102,3 +104,19 @@ def short(path: Path) -> str:
     """A path as one would type it here."""
     relative = os.path.relpath(path)
     return shlex.quote(str(path) if relative.startswith("..") else relative)
+
+
+def results(runs: list[Run]) -> None:
+    """The results, the best first."""
+    launcher = runs[0].job.launcher if runs else None
+    if launcher is None or launcher.metric is None:
+        return
+    sign = 1 if launcher.minimize else -1
+    found = {run.dir.path: last_value(run.dir.path, launcher.metric) for run in runs}
+    for path, value in sorted(found.items(), key=lambda item: _rank(item[1], sign)):
+        print(f"{path.name}  {launcher.metric}={'none' if value is None else f'{value:.6g}'}")
+
+
+def _rank(value: float | None, sign: int) -> float:
+    """No value, and one that is no number, come last."""
+    return math.inf if value is None or math.isnan(value) else sign * value

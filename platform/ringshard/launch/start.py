@@ -12,6 +12,7 @@ from ringshard.config.schema.data import Data
 from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
+from ringshard.config.schema.search import Sampler
 from ringshard.errors import ConfigError
 from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
@@ -27,10 +28,8 @@ from ringshard.launch.tracker import create_store
 
 def start(command: Command, members: list[Member[Job]], module: str = "ringshard.train") -> int:
     """Runs what a command line asks for and returns the exit code."""
-    for member in members:
-        refuse_filled_in(member.config.data, member.config.user, member.overrides)
-        complete(member.config, Path.cwd())
-        check(member.config)
+    check_all(members)
+    _refuse_search(members)
     if len(members) == 1:
         refuse_policy(members[0].config.launcher)
     runs = place(command, members)
@@ -41,6 +40,21 @@ def start(command: Command, members: list[Member[Job]], module: str = "ringshard
     return run_all(command, runs, module)
 
 
+def _refuse_search(members: list[Member[Job]]) -> None:
+    for sampler in {member.config.search.sampler for member in members} - {Sampler.none}:
+        raise ConfigError(
+            f"search.sampler={sampler.name} would have no effect: name it as search={sampler.name}"
+        )
+
+
+def check_all(members: list[Member[Job]]) -> None:
+    """Completes the jobs in place; raises ConfigError for what does not fit."""
+    for member in members:
+        refuse_filled_in(member.config.data, member.config.user, member.overrides)
+        complete(member.config, Path.cwd())
+        check(member.config)
+
+
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
     if runs[0].job.hardware.scheduler is Scheduler.slurm:
@@ -48,12 +62,13 @@ def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") 
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
-    _prepare(todo)
-    _create_stores(todo)
+    prepare(todo)
+    create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
     codes = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
         show.table(rows)
+    show.results([run for run, _, _ in rows])
     return max(codes, default=0)
 
 
@@ -68,21 +83,24 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
         todo, rest = slurm.split(runs, ask_queue())
         for run, stands in rest:
             print(f"{show.short(run.dir.path)} {stands.name}: skipped")
+        for run in todo:
+            _refuse_overtaken(run)
         if todo:
-            missing = _prepare(todo, ready_only=True)
-            _create_stores(todo)
+            missing = prepare(todo, ready_only=True)
+            create_stores(todo)
             ids = slurm.submit_all(command, todo, missing, module)
             slurm.announce_end(todo, ids)
         manifest.write(runs, ask_queue())
     return watch(runs) if runs[0].job.launcher.wait else 0
 
 
-def _create_stores(runs: list[Run]) -> None:
+def create_stores(runs: list[Run]) -> None:
+    """Makes the databases that the runs are tracked in; raises ConfigError."""
     for tracking in {run.job.tracking.uri: run.job.tracking for run in runs}.values():
         create_store(tracking)
 
 
-def _prepare(runs: list[Run], ready_only: bool = False) -> list[Job]:
+def prepare(runs: list[Run], ready_only: bool = False) -> list[Job]:
     """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
     that goes on would read other data than before. Returns the jobs whose data are missing."""
     frozen = {id(run): run.dir.frozen_data() for run in runs}
@@ -141,17 +159,18 @@ def _in_turn(command: Command, runs: list[Run], module: str) -> Iterator[tuple[R
 def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
     """How a new attempt ended, or why there was none: it is running elsewhere, or done by now."""
     stands = state(run.dir, ask_queue())
-    wanted = run.again or is_wanted(stands, run.job.launcher.retry)
+    wanted = run.after is not None or is_wanted(stands, run.job.launcher.retry)
     if not wanted and stands is not State.done:  # which may change until the run is held
         return stands.name
     try:
         with run.dir.claimed():
             if _is_done(run):
                 return "done"
+            _refuse_overtaken(run)
             attempt = freeze(run, command)
             ended = run_attempt(run.dir, attempt, run.job, module)
     except RunningError:
-        if run.again:  # a resume is about this run alone
+        if run.after is not None:  # a resume is about this run alone
             raise
         return "running"
     if ended.outcome is Outcome.failed:
@@ -163,7 +182,18 @@ def _run_or_skip(command: Command, run: Run, module: str) -> Ended | str:
 
 
 def _is_done(run: Run) -> bool:
-    return run.dir.outcome() is Outcome.done and not run.again
+    return run.dir.outcome() is Outcome.done and run.after is None
+
+
+def _refuse_overtaken(run: Run) -> None:
+    """Raises ConfigError where another command has gone on with a run since this one looked at it;
+    to be called by whoever holds the run."""
+    last = run.dir.last_attempt()
+    if run.after is not None and last != run.after:
+        raise ConfigError(
+            f"{run.dir.path} has gone on in attempt {last} meanwhile: look at it, and resume it"
+            " again if that is still wanted"
+        )
 
 
 def _refuse_two_places(runs: list[Run]) -> None:

@@ -22,6 +22,7 @@ class State(Enum):
     failed = "ended with an error"
     killed = "stopped"
     timeout = "ran out of time, for good"
+    pruned = "stopped by its search, for good"
     interrupted = "nobody is at work, and nobody told why"
     unknown = "only the cluster could tell, which does not answer"
 
@@ -30,6 +31,9 @@ class State(Enum):
         """Whether somebody is at work on it, or will be."""
         return self in (State.pending, State.running, State.unknown)
 
+
+PRUNED = "pruned"
+"""How the reason begins where a search stopped a run."""
 
 Queue = Mapping[str, Queued] | None
 """The user's jobs by id; None: the cluster does not answer."""
@@ -102,9 +106,10 @@ def _of_files(run: RunDir) -> State:
         if run.is_running():
             return State.running
         return State.interrupted if run.last_attempt() else State.new
-    if outcome is Outcome.killed and "time limit" in end(run).get("why", ""):
-        return State.timeout
-    return State[outcome.name]
+    why = end(run).get("why", "") if outcome is Outcome.killed else ""
+    if why.startswith(PRUNED):
+        return State.pruned
+    return State.timeout if "time limit" in why else State[outcome.name]
 
 
 def end(run: RunDir) -> dict[str, str]:
@@ -116,7 +121,7 @@ def is_wanted(stands: State, retry: Retry) -> bool:
     """Whether the same command starts a member that stands so."""
     if stands is State.new:
         return True
-    if stands is State.done or stands.lives:
+    if stands in (State.done, State.pruned) or stands.lives:
         return False
     failed = stands in (State.failed, State.interrupted)
     wanted = {Retry.all: True, Retry.failed: failed, Retry.timeout: stands is State.timeout}

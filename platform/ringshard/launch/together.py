@@ -16,7 +16,7 @@ from ringshard.config.compose import Command
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.files import read_json
 from ringshard.launch.agent import Ended, run_attempt
-from ringshard.launch.freeze import freeze
+from ringshard.launch.freeze import begun, freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir, RunningError
 from ringshard.launch.state import ask_queue, is_wanted, state
@@ -75,15 +75,19 @@ def _begin(command: Command, run: Run, module: str) -> _Member | tuple[Run, str]
             attempt = freeze(run, command)
     except RunningError:
         return run, "running"
+    return _Member(run, attempt, start_agent(run, attempt, module))
+
+
+def start_agent(run: Run, attempt: int, module: str) -> "subprocess.Popen[bytes]":
+    """The agent of a frozen attempt, in a session of its own."""
     with (run.dir.attempt(attempt) / "agent.log").open("wb") as log, blocked():
-        agent = subprocess.Popen(
+        return subprocess.Popen(
             child.command(__name__, str(run.dir.path), str(attempt), module),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return _Member(run, attempt, agent)
 
 
 def _hand_on(working: list[_Member], stop: StopRequests) -> None:
@@ -105,6 +109,7 @@ def main() -> int:
     """See the module's docstring."""
     run, attempt, module = RunDir(Path(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
     with run.claimed():
+        begun(run.attempt(attempt))
         return run_attempt(run, attempt, run.job(attempt), module).code
 
 

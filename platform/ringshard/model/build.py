@@ -1,9 +1,11 @@
 """The model as an object: on the meta device first, with its head and loss made one module."""
 
+from collections.abc import Callable
 from types import MethodType
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -49,7 +51,7 @@ def build_on_meta(model: Model, vocab_size: int) -> PreTrainedModel:
     if not isinstance(head, nn.Linear):
         raise ConfigError(f"model.type={model.type} has no linear output head: it can't be trained")
     HeadLoss.adopt(head, model.head_chunk)
-    built.forward = MethodType(forward_loss, built)
+    built.forward = MethodType(_blaming(str(model.type)) if own else forward_loss, built)
     return built
 
 
@@ -98,6 +100,26 @@ def forward_loss(
     """
     output = self.base_model(input_ids=input_ids, **kwargs)
     return self.get_output_embeddings()(output.last_hidden_state, targets)
+
+
+def _blaming(kind: str) -> Callable[..., Any]:
+    """`forward_loss` of a model of the user's: what its own code raises is told in one sentence.
+
+    What the machine or another rank brought about is no mistake of the model's.
+    """
+
+    def forward(self: PreTrainedModel, input_ids: Tensor, *given: Any, **kwargs: Any) -> Any:
+        try:
+            return forward_loss(self, input_ids, *given, **kwargs)
+        except (torch.OutOfMemoryError, dist.DistError):
+            raise
+        except Exception as error:
+            if "gloo" in str(error):  # which has no class of errors of its own
+                raise
+            with registry.blamed(f"model.type={kind}"):
+                raise
+
+    return forward
 
 
 def library_logits(model: PreTrainedModel, input_ids: Tensor, **context: Any) -> Tensor:

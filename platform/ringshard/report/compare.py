@@ -6,7 +6,16 @@ from rich.table import Table
 from ringshard.config.leaves import under
 from ringshard.report.runs import Run
 
-_INCIDENTAL = ("output", "tracking", "launcher", "debug", "sweep", "user.path", "data.cache")
+_INCIDENTAL = (
+    "output",
+    "tracking",
+    "launcher",
+    "debug",
+    "sweep",
+    "search",
+    "user.path",
+    "data.cache",
+)
 _INCIDENTAL_DATA = ("data.prepared", "data.digest")
 """Where a run lies and how it is watched; nothing that shows in a curve."""
 HEADLINES = {"train/loss": "train\nloss", "val/loss": "val\nloss", "perf/tokens_per_s": "tok/s"}

@@ -2,10 +2,13 @@
 
 STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), raise:RANK,
 raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK (reads a line from stdin), fail_seed:N
-(fails where train.seed is N).
+(fails where train.seed is N), curve:NAME (records a val/loss that falls in ten steps and is
+the lower at its end the nearer optimizer.lr is to 0.01; above 1 it fails; half-way it waits for the
+file NAME-RATE, where NAME is not empty).
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -16,6 +19,7 @@ import yaml
 
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.errors import ConfigError
+from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
 from ringshard.train.process import run_rank
 from ringshard.train.stop import StopRequest
@@ -38,6 +42,9 @@ def main(run_dir: Path, number: int) -> None:
         if seed == int(who):
             raise RuntimeError(f"seed {seed} went out")
         what = "finish"
+    if what == "curve":
+        curve(run_dir, attempt, who, stop)
+        what = "finish"
     if who == str(attempt.rank):
         act(what, stop)
     while what == "deaf" or (what not in ("finish", "ask") and not stop()):
@@ -47,6 +54,19 @@ def main(run_dir: Path, number: int) -> None:
         outcome = "stopped" if stop() else "finished"
         numbers = {"step": 100, "train_loss": 2.5, "val_loss": 2.6, "bigram_entropy": 2.7}
         attempt.record_result({"outcome": outcome, "tokens_per_s": 10.0, **numbers})
+
+
+def curve(run_dir: Path, attempt: Attempt, gate: str, stop: StopRequest) -> None:
+    rate = yaml.safe_load((attempt.folder / "job.yaml").read_text())["optimizer"]["lr"]
+    if rate > 1:
+        raise RuntimeError(f"a rate of {rate} blew up")
+    spool = Spool(run_dir, attempt.number)
+    for step in range(10, 101, 10):
+        if not stop():
+            spool.log(step, {"val/loss": abs(math.log10(rate) + 2) + 1 / step})
+        while step == 50 and gate and not stop() and not Path(f"{gate}-{rate}").exists():
+            time.sleep(0.02)
+    spool.close()
 
 
 def save(checkpoint: Path) -> None:

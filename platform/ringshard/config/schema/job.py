@@ -12,6 +12,7 @@ from ringshard.config.schema.optimizer import Optimizer
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.precision import Precision
 from ringshard.config.schema.schedule import Schedule
+from ringshard.config.schema.search import Search
 from ringshard.config.schema.tracking import Tracking
 from ringshard.config.schema.train import Train
 
@@ -67,4 +68,5 @@ class Job:
     debug: Debug = field(default_factory=Debug)
     output: Output = field(default_factory=Output)
     sweep: Sweep = field(default_factory=Sweep)
+    search: Search = field(default_factory=Search)
     user: User = field(default_factory=User)

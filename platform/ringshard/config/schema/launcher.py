@@ -45,8 +45,11 @@ class Launcher:
     """slurm only: whether the command shows the runs until they end (Ctrl-C leaves them running);
     else it ends once they are submitted."""
     metric: str | None = None
-    """slurm only: metric whose last value is the result of a run, as in val/loss; printed at the
-    end by a command that waits."""
+    """Metric whose last value is the result of a run, as in val/loss: printed at the end by a
+    command that waits, the best first, and given to a sweeper of Hydra's; null: val/loss in a
+    search."""
+    minimize: bool = True
+    """Whether the smaller result is the better one."""
     snapshot: Snapshot = Snapshot.copy
     """slurm only: what is frozen of Ringshard's code and the user's modules; copy: all files that
     git does not ignore; git: only those that it tracks; none: nothing."""

@@ -13,6 +13,7 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
 from ringshard.config.schema.schedule import SCHEDULES, Schedule
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times faster, where it was built
 _BY_NAME: dict[type, dict[str, type]] = {
     Optimizer: dict(OPTIMIZERS),
     Schedule: dict(SCHEDULES),
@@ -23,6 +24,11 @@ def read_job(path: Path) -> Job:
     """The job frozen in a job.yaml; raises TypeError or KeyError where the file does not fit the
     schema."""
     return cast(Job, build(Job, yaml.safe_load(path.read_text(encoding="utf-8"))))
+
+
+def as_yaml(value: Any) -> str:
+    """A dataclass, or plain data, as YAML; keys keep their order."""
+    return str(yaml.dump(plain(value), Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
 
 
 def build(kind: Any, value: Any) -> Any:

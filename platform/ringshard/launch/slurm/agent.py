@@ -45,6 +45,8 @@ class Agent:
     module: str
     lead_s: int
     """How long before the time limit Slurm sends its signal [s]."""
+    kill_wait_s: int
+    """How long Slurm waits between SIGTERM and SIGKILL [s]."""
     node: Node = field(default_factory=Node.here)
     signals: Signals = field(default_factory=Signals)
 
@@ -90,7 +92,8 @@ class Agent:
         meeting = self.node.meeting(job.launcher.max_restarts)
         with blocked():
             ranks = torchrun.start(job, self.run.path, number, self.module, meeting)
-        watch = _Watch(ranks, self.run.attempt(number), noted, self.lead_s, self.node.index)
+        patience = patience_s(self.lead_s, self.kill_wait_s)
+        watch = _Watch(ranks, self.run.attempt(number), noted, patience, self.node.index)
         while ranks.poll() is None:
             watch.look()
             time.sleep(_TICK_S)
@@ -99,9 +102,11 @@ class Agent:
 
     def _end(self, number: int, job: Job, code: int, noted: Noted, shipper: Shipper | None) -> None:
         """The first node judges the attempt, tells all, and does what follows from it."""
-        reason = self._reason(noted, job)
+        reason, came_to = self._reason(noted, job), self.run.result(number).get("outcome")
+        if reason is None and came_to == "stopped" and code == 0:  # a rank alone was signalled
+            reason = PREEMPTED
         self._wait_for_peers(number, _PEERS_S[reason is not None])
-        finished = self.run.result(number).get("outcome") == "finished" and code == 0
+        finished = came_to == "finished" and code == 0
         past = attempts.past(self.run, self.first, number, reason)
         verdict = judge(reason, finished, past, job.launcher)
         self._finish(number, verdict, code)
@@ -153,7 +158,8 @@ class Agent:
 
     def _finish(self, number: int, verdict: Verdict, code: int) -> None:
         came = [name for name, _ in self.signals.came]
-        details = {"why": verdict.why, "signals": came, "ranks_rc": code, "time": time.time()}
+        why = (self.run.why_stopped(number) if verdict.why == CANCELLED else None) or verdict.why
+        details = {"why": why, "signals": came, "ranks_rc": code, "time": time.time()}
         if verdict.outcome is Outcome.failed and verdict.why == "crashed":
             details["error"] = first_failure(self.run.attempt(number)).message
         self.run.finish(number, verdict.outcome, details | {"step": self.run.newest_step()})
@@ -194,13 +200,13 @@ class _Watch:
         ranks: "subprocess.Popen[bytes]",
         folder: Path,
         noted: Noted,
-        lead_s: int,
+        patience: dict[str, float],
         node: int,
     ) -> None:
         self._ranks, self._folder, self._noted, self._node = ranks, folder, noted, node
         self._told: set[int] = set()
         self._idle_since: float | None = None
-        self._patience_s = patience_s(lead_s, queue.number("KillWait", 30))
+        self._patience_s = patience
 
     def look(self) -> None:
         """Once a tick."""

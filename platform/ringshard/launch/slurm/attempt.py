@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from ringshard.config.schema.reader import as_yaml
 from ringshard.files import read_json, whole_folder, write_json, write_whole
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm.node import Node
@@ -55,7 +56,7 @@ def _take_data(folder: Path) -> None:
         if prepared is None:
             raise FileNotFoundError(f"{waited_for} has no prepared data: see the logs in it")
         job["data"] |= {key: prepared[key] for key in ("prepared", "digest")}
-        write_whole(file, yaml.safe_dump(job, sort_keys=False, allow_unicode=True))
+        write_whole(file, as_yaml(job))
 
 
 def _wait_for(file: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ringshard.config.schema.job import Job
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.request import Request, python_of, resources
 from ringshard.launch.slurm.submission import Submission, folder_of, name_of
 from ringshard.launch.slurm.task import Task
@@ -35,7 +36,8 @@ class Planned:
 
     def task(self) -> Task:
         """What the nodes call."""
-        return Task(str(self.dir.path), self.attempt, self.module, self.lead_s)
+        run, kill_wait_s = str(self.dir.path), queue.number("KillWait", 30)
+        return Task(run, self.attempt, self.module, self.lead_s, kill_wait_s)
 
 
 def batches(

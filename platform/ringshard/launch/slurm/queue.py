@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 _PATIENCE_S = 30
 
@@ -55,11 +56,17 @@ def facts(job_id: str) -> dict[str, str]:
 
 def setting(name: str, default: str) -> str:
     """A line of `scontrol show config`, or the default where it does not answer."""
-    try:
-        found = re.search(rf"^{name}\s*= (.*)$", call("scontrol", "show", "config"), re.MULTILINE)
-    except SlurmError:
-        return default
+    found = re.search(rf"^{name}\s*= (.*)$", _config(), re.MULTILINE)
     return found[1].strip() if found else default
+
+
+@cache
+def _config() -> str:
+    """Asked for once; empty where nobody answers."""
+    try:
+        return call("scontrol", "show", "config")
+    except SlurmError:
+        return ""
 
 
 def number(name: str, default: int) -> int:

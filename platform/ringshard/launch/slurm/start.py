@@ -34,7 +34,9 @@ def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, Stat
     """The runs that are to be started, and those that are not, with where they stand."""
     retry = runs[0].job.launcher.retry
     stand = [(run, state(run.dir, jobs)) for run in runs]
-    todo = [run for run, s in stand if is_wanted(s, retry) or (run.again and not s.lives)]
+    todo = [
+        run for run, s in stand if is_wanted(s, retry) or (run.after is not None and not s.lives)
+    ]
     return todo, [(run, s) for run, s in stand if run not in todo]
 
 

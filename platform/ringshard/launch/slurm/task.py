@@ -17,9 +17,13 @@ class Task:
     """What the ranks run."""
     lead_s: int
     """How long before its time limit the job is told [s]."""
+    kill_wait_s: int
+    """How long Slurm lets a cancelled job go on; told here, for a thousand nodes that would ask for
+    it at once are a burden [s]."""
 
     def __call__(self) -> None:
         """See Agent."""
         from ringshard.launch.slurm.agent import Agent
 
-        Agent(RunDir(Path(self.run_dir)), self.attempt, self.module, self.lead_s).work()
+        run = RunDir(Path(self.run_dir))
+        Agent(run, self.attempt, self.module, self.lead_s, self.kill_wait_s).work()

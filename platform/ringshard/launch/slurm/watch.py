@@ -10,7 +10,6 @@ from rich.live import Live
 from ringshard import child
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
-from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import State, ask_queue, state
 from ringshard.launch.table import error, table
@@ -28,10 +27,8 @@ def watch(runs: list[Run]) -> int:
         print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
         return 130
     manifest.write(runs, ask_queue())
-    _sync(runs)
-    if (metric := runs[0].job.launcher.metric) is not None:
-        for run in runs:
-            print(f"{run.dir.path.name}  {metric}={last_value(run.dir.path, metric)}")
+    synchronize(runs)
+    show.results(runs)
     return 0 if all(stands is State.done for stands in ended.values()) else 1
 
 
@@ -58,7 +55,7 @@ def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
             print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
 
 
-def _sync(runs: list[Run]) -> None:
+def synchronize(runs: list[Run]) -> None:
     """Brings points to an sqlite file, which the nodes never open."""
     for run in runs:
         tracking = run.job.tracking

@@ -1,0 +1,1 @@
+"""A search: trials of a sweep's ranges, chosen by Optuna, each a run like any other."""

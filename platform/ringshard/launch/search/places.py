@@ -1,0 +1,100 @@
+"""Where the runs of a search are: on this machine, each under an agent of its own, or on Slurm."""
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from ringshard.config.compose import Command
+from ringshard.launch.freeze import freeze
+from ringshard.launch.housekeeping import cancel
+from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.start import create_stores, prepare, refuse_machine
+from ringshard.launch.state import Queue, State, ask_queue, state
+from ringshard.launch.together import start_agent
+
+
+class Place(Protocol):
+    """What a search asks of the machines."""
+
+    waits_for_runs: bool
+    """Whether runs end with a search that is stopped; else they go on."""
+
+    def look(self) -> None:
+        """Looks once at all that `state` tells of."""
+
+    def state(self, run: RunDir) -> State:
+        """Where a run stood at the last look."""
+
+    def start(self, run: Run) -> None:
+        """Starts a run's next attempt; raises ConfigError where there is something wrong."""
+
+    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
+        """Hands a stop request on."""
+
+
+class Here:
+    """Runs on this machine; one that was started by a search which died is watched by its files."""
+
+    waits_for_runs = True
+
+    def __init__(self, command: Command, module: str) -> None:
+        self._command, self._module = command, module
+        self._agents: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def look(self) -> None:
+        """Files are looked at when asked of."""
+
+    def state(self, run: RunDir) -> State:
+        """See Place."""
+        agent = self._agents.get(run.path)
+        return State.running if agent and agent.poll() is None else state(run, None)
+
+    def start(self, run: Run) -> None:
+        """See Place."""
+        refuse_machine(run.job)
+        prepare([run])
+        create_stores([run])
+        with run.dir.claimed():
+            attempt = freeze(run, self._command)
+        self._agents[run.dir.path] = start_agent(run, attempt, self._module)
+
+    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
+        """See Place."""
+        if agent := self._agents.get(run.path):
+            agent.send_signal(number)
+        else:
+            cancel(run, self.state(run))
+
+
+class OnSlurm:
+    """Runs on the cluster, of which the queue is asked once a look."""
+
+    waits_for_runs = False
+
+    def __init__(self, command: Command, module: str) -> None:
+        self._command, self._module = command, module
+        self._jobs: Queue = None
+
+    def look(self) -> None:
+        """See Place."""
+        self._jobs = ask_queue()
+
+    def state(self, run: RunDir) -> State:
+        """See Place."""
+        return state(run, self._jobs)
+
+    def start(self, run: Run) -> None:
+        """See Place."""
+        from ringshard.launch.slurm.start import submit_all  # submitit takes a third of a second
+        from ringshard.launch.slurm.submission import submitting
+
+        with submitting(Path(run.job.output.root)):
+            missing = prepare([run], ready_only=True)
+            create_stores([run])
+            submit_all(self._command, [run], missing, self._module)
+        self.look()
+
+    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
+        """Runs on the cluster go on; a search that is started again finds them."""

@@ -1,0 +1,36 @@
+"""How often the cluster is asked: once, however many runs there are."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from typer import Exit
+
+from ringshard import runs
+from ringshard.launch.slurm import queue
+
+
+@pytest.mark.parametrize("command", ["list_", "cancel", "delete", "retry"])
+def test_each_run_of_a_list_is_asked_for_by_itself(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(3):
+        attempt = tmp_path / f"outputs/runs/run-{index}/attempts/1"
+        attempt.mkdir(parents=True)
+        submitted = {"submission": str(tmp_path), "index": index}
+        (attempt / "submitted.json").write_text(json.dumps(submitted))
+        (attempt / "job.yaml").write_text("{}")
+        (attempt.parents[1] / "run.json").write_text('{"created": 1}')
+        (attempt.parents[1] / "DONE").touch()
+    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    asked = tmp_path / "asked"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho squeue >> {asked}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert queue.read_queue() == {}
+    folders = [tmp_path / "outputs"]
+    with suppress(Exit):
+        getattr(runs, command)(folders)
+    assert asked.read_text().splitlines() == ["squeue"] * 2
