@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from ringshard import runs
 from ringshard.checkpoint.commands import app as checkpoints
 from ringshard.child import ChildError
+from ringshard.comparison import compare
 from ringshard.errors import ConfigError, of_path
-from ringshard.report import compare as comparison
 from ringshard.report.runs import Run, find
 from ringshard.streams import steady
 from ringshard.tracking import shipper, store
@@ -95,51 +94,7 @@ def _synced(run: Run, uri: str | None, experiment: str | None) -> str:
     return f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
 
 
-@app.command()
-def compare(
-    folders: Folders,
-    metric: Annotated[str, typer.Option(help="Curve of the picture.")] = "train/loss",
-    png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
-) -> None:
-    """What differs between runs, and where they got."""
-    runs = _with_job(find(folders))
-    _require_metric(runs, metric, png)
-    width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
-    console = Console(width=width, soft_wrap=False)
-    console.print(comparison.table(runs, metric))
-    if by_key := comparison.table_of_keys(runs):
-        console.print(by_key[0])
-        if by_key[1]:
-            print(f"{len(by_key[1])} more keys differ: {', '.join(by_key[1])}\n")
-    for run in runs:
-        if run.lost:
-            print(f"{run.name}: {run.lost} lines of its record are lost")
-    if png:
-        from ringshard.report.curves import draw  # matplotlib takes a second
-
-        draw(runs, metric, png)
-        print(f"curves: {png}")
-
-
-def _with_job(runs: list[Run]) -> list[Run]:
-    """The runs whose job can be read; of the others it is said that they are left out."""
-    found = []
-    for run in runs:
-        try:
-            found += [run] if run.config else []
-        except ConfigError as error:
-            print(f"{error}: left out", file=sys.stderr)
-    if not found:
-        raise ConfigError("no run is left to compare: give others")
-    return found
-
-
-def _require_metric(runs: list[Run], metric: str, png: Path | None) -> None:
-    known = sorted({key for run in runs for key in run.curves})
-    if known and metric not in known:
-        raise ConfigError(f"--metric {metric} was never recorded: take one of {', '.join(known)}")
-    if png and not known:
-        raise ConfigError(f"--png {png}: none of these runs has recorded anything, leave it out")
+app.command()(compare)
 
 
 def main() -> None:

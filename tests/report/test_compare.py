@@ -1,18 +1,14 @@
 """Runs are compared from their folders alone: what differs, where they got, and a picture."""
 
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-
-from ringshard.config.schema.job import Job
-from ringshard.config.schema.reader import plain
-from ringshard.tracking.spool import Spool
+from report.commands import ringshard
+from report.folders import CREATED, made
 
 Make = Callable[..., Path]
 
@@ -20,61 +16,56 @@ Make = Callable[..., Path]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """A run folder as the launcher and the ranks leave it."""
-
-    def made(name: str, created: float, lr: float, marker: str | None = "DONE") -> Path:
-        path = tmp_path / "outputs" / "runs" / name
-        folder = path / "attempts" / "1"
-        folder.mkdir(parents=True)
-        about = {"name": "tiny", "created": created, "signature": "0" * 12, "sweep": None}
-        (path / "run.json").write_text(json.dumps(about))
-        job = Job()
-        job.optimizer.lr, job.output.root = lr, str(tmp_path / name)
-        job.model.config = {"hidden_size": 64}
-        (folder / "job.yaml").write_text(yaml.safe_dump(plain(job)))
-        (folder / "overrides.json").write_text("[]")
-        (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
-        train(path, lr)
-        if marker:
-            (path / marker).touch()
-        return path
-
-    return made
-
-
-def train(path: Path, lr: float) -> None:
-    spool = Spool(path, 1)
-    for step in range(1, 21):
-        spool.log(step, {"train/loss": 5 / (1 + lr * step), "perf/tokens_per_s": 12345.6})
-        if step % 10 == 0:
-            spool.log(step, {"val/loss": 5.1 / (1 + lr * step)})
-    spool.close()
-
-
-def ringshard(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ringshard.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return partial(made, tmp_path / "outputs")
 
 
 def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Path) -> None:
-    make("tiny-b", created=2.0, lr=0.2, marker="KILLED")
-    make("tiny-a", created=1.0, lr=0.1)
-    make("tiny-c", created=3.0, lr=0.2, marker=None)
+    make("tiny-b", created=CREATED + 2, optimizer__lr=0.2, marker="KILLED")
+    make("tiny-a", created=CREATED + 1, optimizer__lr=0.1)
+    make("tiny-c", created=CREATED + 3, optimizer__lr=0.2, marker=None, steps=10)
     done = ringshard("compare", tmp_path / "outputs")
     above, title, _, *rows = [line for line in done.stdout.splitlines() if line.strip()]
-    assert above.split() == ["optimizer.", "train", "val"]
-    assert title.split() == ["run", "state", "step", "lr", "loss", "loss", "tok/s"]
-    assert [row.split() for row in rows] == [
-        ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "12,346"],
-        ["tiny-b", "killed", "20", "0.2", "1", "1.02", "12,346"],
-        ["tiny-c", "interrupted", "20", "0.2", "1", "1.02", "12,346"],
+    assert above.split() == ["optimizer.", "train", "val", "good-"]
+    assert title.split() == ["run", "state", "step", "lr", "loss", "loss", "tok/s", "mfu", "put"]
+    assert [row.split() for row in rows[:3]] == [
+        ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "512", "25.0%", "69%"],
+        ["tiny-b", "killed", "20", "0.2", "*1", "*1.02", "512", "25.0%", "69%"],
+        ["tiny-c", "interrupted", "10", "0.2", "1.667", "1.7", "512", "25.0%", "60%"],
     ]
+    assert rows[-1].startswith("the runs have not trained equally long")
+
+
+def test_seeds_are_not_one_group_and_other_settings_are(make: Make, tmp_path: Path) -> None:
+    """Mean and deviation of the sample; what is not finite is left out of them and told."""
+    for seed, wiggle in ((1, 0.0), (2, 0.1), (3, 0.2)):
+        make(f"slow-{seed}", optimizer__lr=0.1, train__seed=seed, wiggle=wiggle)
+    make("fast-1", optimizer__lr=0.2, train__seed=1)
+    make("fast-2", optimizer__lr=0.2, train__seed=2, wiggle=float("nan"))
+    done = ringshard("compare", tmp_path / "outputs")
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if " lr=" in line}
+    assert rows["lr=0.1"][:8] == ["lr=0.1", "3", "1.767", "±", "0.1", "1.8", "±", "0.1"]
+    told = ["1", "(1", "not", "finite)", "1.02", "(1", "not", "finite)"]
+    assert rows["lr=0.2"][:10] == ["lr=0.2", "2", *told]
+    nan = "20 of 20 values of train/loss are NaN or infinite, the first at step 1"
+    assert f"fast-2: {nan}" in done.stdout
+    best = [line.split() for line in done.stdout.splitlines() if "*1" in line]
+    assert [row[0] for row in best] == ["fast-1"]
+
+
+def test_the_best_of_runs_is_one_that_diverged(make: Make, tmp_path: Path) -> None:
+    make("sound", optimizer__lr=0.1)
+    make("worse", optimizer__lr=0.05)
+    diverged = make("diverged", optimizer__lr=0.9)
+    (diverged / "attempts/1/result.json").write_text('{"skipped_at_end": 3}')
+    lines = ringshard("compare", tmp_path / "outputs").stdout.splitlines()
+    assert [line.split()[0] for line in lines if "*" in line] == ["sound"]
 
 
 @pytest.mark.parametrize("count", [2, 8])
 def test_many_differing_keys_break_the_table(count: int, make: Make, tmp_path: Path) -> None:
     """40 of them: the first ones are rows, the others are named, and no line is endless."""
     for place in range(count):
-        folder = make(f"tiny-{place}", created=place, lr=0.1) / "attempts" / "1"
+        folder = make(f"tiny-{place}", created=CREATED + place) / "attempts" / "1"
         job = yaml.safe_load((folder / "job.yaml").read_text())
         job["model"]["config"] = {f"field_{key:02}": 1000 * place + key for key in range(40)}
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
@@ -88,14 +79,14 @@ def test_many_differing_keys_break_the_table(count: int, make: Make, tmp_path: P
 
 
 def test_run_folders_and_their_root_name_a_run_once(make: Make, tmp_path: Path) -> None:
-    run = make("tiny-a", created=1.0, lr=0.1)
+    run = make("tiny-a")
     done = ringshard("compare", run, tmp_path / "outputs" / "runs")
     assert done.stdout.count("tiny-a") == 1
     assert "optimizer.lr" not in done.stdout
 
 
 def test_a_picture_of_one_and_of_many_runs(make: Make, tmp_path: Path) -> None:
-    runs = [make(f"tiny-{place}", created=place, lr=0.1 * (1 + place)) for place in range(12)]
+    runs = [make(f"tiny-{n}", CREATED + n, optimizer__lr=0.1 * (1 + n)) for n in range(12)]
     for chosen in (runs[:1], runs):
         done = ringshard("compare", *chosen, "--png", tmp_path / "loss.png")
         assert (done.returncode, done.stderr) == (0, "")
@@ -111,7 +102,7 @@ def spoil(path: Path) -> None:
 def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
     make: Make, tmp_path: Path
 ) -> None:
-    made = [make(f"tiny-{name}", created=place, lr=0.1) for place, name in enumerate("abcd")]
+    made = [make(f"tiny-{name}", created=CREATED + n) for n, name in enumerate("abcd")]
     (made[0] / "attempts/1/job.yaml").unlink()
     shutil.rmtree(made[1] / "track")
     spoil(made[2])
@@ -120,16 +111,17 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
     assert done.stderr == f"{made[0]} has no job that can be read ({job}): left out\n"
     rows = [line.split() for line in done.stdout.splitlines() if "tiny-" in line]
     assert rows[:3] == [
-        ["tiny-b", "done", "0"],
-        ["tiny-c", "done", "0"],
-        ["tiny-d", "done", "20", "1.667", "1.7", "12,346"],
+        ["tiny-b", "done", "0", "0%"],
+        ["tiny-c", "done", "0", "0%"],
+        ["tiny-d", "done", "20", "4.902", "5", "512", "25.0%", "69%"],
     ]
-    assert "tiny-c: 22 lines of its record are lost" in done.stdout
+    damaged = "tiny-c: 22 lines of its record are damaged (wrong checksum)"
+    assert damaged in done.stdout.splitlines()
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     done = ringshard("track", "sync", tmp_path / "outputs", "--uri", uri)
     assert done.returncode == 2
     assert done.stderr == f"{made[0]} has no job that can be read ({job})\n"
-    told = f"all points are in {uri}, status KILLED"  # done, and no exit.json: torn as well
+    told = f"all points are in {uri}, status FINISHED"
     assert done.stdout.splitlines() == [
         f"{made[1]}: {told}",
         f"{made[2]}: {told}, 22 lines are lost",
@@ -138,11 +130,11 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
 
 
 def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
-    run = make("tiny-a", created=1.0, lr=0.1)
-    torn, silent = make("torn", created=1.0, lr=0.1), make("silent", created=1.0, lr=0.1)
+    run = make("tiny-a")
+    torn, silent = make("torn"), make("silent")
     (torn / "attempts/1/job.yaml").write_text("train: [1,")
     shutil.rmtree(silent / "track")
-    bad = make("bad", created=1.0, lr=0.1)
+    bad = make("bad")
     (bad / "run.json").write_text("{")
     mistakes = {
         ("compare", bad): f"{bad / 'run.json'} is damaged: move the run elsewhere\n",
@@ -156,7 +148,8 @@ def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
         ): f"{tmp_path / 'nowhere'} holds no run: give run folders, "
         "a sweep's folder or an output root\n",
         ("compare", run, "--metric", "loss"): "--metric loss was never recorded: take one of "
-        "perf/tokens_per_s, train/loss, val/loss\n",
+        "perf/data_wait, perf/mfu, perf/step_s, perf/tokens_per_s, train/flops, train/grad_norm, "
+        "train/loss, train/lr, train/tokens, val/loss\n",
         ("compare", run, "--png", tmp_path / "no" / "x.png"): f"--png {tmp_path / 'no' / 'x.png'}: "
         f"there is no folder {tmp_path / 'no'}, make it first\n",
         ("track", "ui", "--root", tmp_path): f"--root {tmp_path} holds no mlflow.db: give the "

@@ -19,6 +19,7 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, read_job
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json, write_whole
+from ringshard.strict import restored
 
 T = TypeVar("T")
 _PATIENCE_S = 0.5
@@ -98,7 +99,7 @@ class RunDir:
 
     def result(self, attempt: int) -> dict[str, Any]:
         """What rank 0 wrote at the end of an attempt; empty if it did not get there."""
-        return read_json(self.attempt(attempt) / "result.json") or {}
+        return restored(read_json(self.attempt(attempt) / "result.json") or {})
 
     def told(self, outcome: str) -> str:
         """An outcome in words: a run whose last updates were all skipped has diverged."""

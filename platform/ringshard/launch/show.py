@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ringshard.checkpoint.directory import committed
+from ringshard.config.leaves import named
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.tracking import Backend
+from ringshard.config.schema.train import Train
 from ringshard.launch.identity import Run
 from ringshard.launch.progress import last_value
 from ringshard.launch.rundir import RunDir
@@ -26,11 +28,12 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     lines = [("run", f"{here}  ({run.told(outcome)})")]
     if skipped := result.get("skipped_at_end"):
         reason = f"the last {skipped} updates were skipped, their gradient was not finite"
-        lines.append(("diverged", f"{reason}: lower optimizer.lr, or look at the data"))
+        lines.append(("diverged", f"{reason}: nothing was learned from there on, nor would be"))
+        lines.append(("instead", _calmer(run, attempt, job)))
     if result.get("train_loss") is not None:
         lines += [("loss", _losses(result)), ("speed", f"{result['tokens_per_s']:,.0f} tokens/s")]
     more = result.get("step", 0) * 2
-    if committed(run.path / "checkpoints"):
+    if committed(run.path / "checkpoints") and not skipped:
         lines.append(("resume", f"{program()} resume={here}" + _longer(run, attempt, more)))
     if job.tracking.backend is Backend.mlflow:
         lines.append(("curves", _curves(job)))
@@ -38,6 +41,16 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     print()
     for name, text in lines:
         print(f"{name:<8} {text}")
+
+
+def _calmer(run: RunDir, attempt: int, job: Job) -> str:
+    """A new run from the first step at a third of the rate, with clipped gradients."""
+    changed = {"optimizer.lr": f"{job.optimizer.lr / 3:.2g}"}
+    if not job.train.grad_clip:
+        changed["train.grad_clip"] = f"{Train().grad_clip:g}"
+    kept = [o for o in run.overrides(attempt) if named(o) not in changed]
+    words = [*run.about().options, *kept, *(f"{key}={value}" for key, value in changed.items())]
+    return f"{program()} {shlex.join(words)}"
 
 
 def _curves(job: Job) -> str:

@@ -1,42 +1,51 @@
 """A picture of curves: training as lines, validation as dots on the same axes."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from matplotlib import colormaps
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from ringshard.errors import ConfigError
-from ringshard.report.compare import labels
-from ringshard.report.runs import Run
+from ringshard.report.compared import AXES, Compared, along
+from ringshard.report.curve import Curve, thinned
+from ringshard.report.groups import labels
+from ringshard.report.page.colors import colors
 
 _GREY = "#767676"
 MOST_NAMES = 24
 """Of a legend."""
 
 
-def draw(runs: list[Run], metric: str, path: Path) -> None:
-    """Write a PNG of a metric over the steps, with its validation twin and the bigram entropy."""
+_BUCKETS = 2000
+"""Into which a curve is cut, each drawn by its least and its greatest value."""
+
+
+def draw(runs: Sequence[Compared], metric: str, path: Path, axis: str = "step") -> None:
+    """Write a PNG of a metric along an axis, with its validation twin and the bigram entropy."""
     if not path.parent.is_dir():
         raise ConfigError(f"--png {path}: there is no folder {path.parent}, make it first")
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    _frame(axes, metric)
-    for run, label, color in zip(runs, labels(runs), _colors(len(runs)), strict=True):
-        _run(axes, run, metric, label if len(runs) > 1 else "", color)
+    _frame(axes, metric, axis)
+    for run, label, color in zip(runs, labels(runs), colors(len(runs)), strict=True):
+        _run(axes, run, metric, axis, label.replace("$", r"\$") if len(runs) > 1 else "", color)
     if metric.endswith("/loss"):
         _bigram(axes, {run.bigram_entropy for run in runs} - {None})
     _legend(axes)
     figure.savefig(path, format="png", dpi=150)
 
 
-def _frame(axes: Axes, metric: str) -> None:
-    axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+def _frame(axes: Axes, metric: str, axis: str) -> None:
+    axes.set_xlabel(AXES[axis][0])
+    if axis in ("step", "tokens"):
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(_readable))
     axes.set_ylabel("loss [nats per token]" if metric.endswith("/loss") else metric)
     axes.spines[["top", "right"]].set_visible(False)
@@ -65,23 +74,24 @@ def _legend(axes: Axes) -> None:
     )
 
 
-def _colors(count: int) -> list[object]:
-    """Distinct colours for a few runs, a gradient for many."""
-    if count <= 10:
-        return [colormaps["tab10"](place) for place in range(count)]
-    return [colormaps["viridis"](place / (count - 1)) for place in range(count)]
-
-
-def _run(axes: Axes, run: Run, metric: str, label: str, color: object) -> None:
+def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: str) -> None:
     if metric in run.curves:
-        axes.plot(
-            *zip(*run.curves[metric], strict=True), color=color, lw=1.2, label=label or metric
-        )
+        curve = _shown(run.curves[metric])
+        axes.plot(along(run, curve, axis), curve.values, color=color, lw=1.2, label=label or metric)
     twin = metric.replace("train/", "val/", 1)
     if twin != metric and twin in run.curves:
-        points = zip(*run.curves[twin], strict=True)
-        alone = {"label": twin, "color": "#d1495b"} if not label else {"color": color}
-        axes.plot(*points, "o", ls=":", ms=5, lw=1, mec="white", **alone)
+        curve = _shown(run.curves[twin])
+        alone: dict[str, Any] = (
+            {"label": twin, "color": "#d1495b"} if not label else {"color": color}
+        )
+        place = along(run, curve, axis)
+        axes.plot(place, curve.values, "o", ls=":", ms=5, lw=1, mec="white", **alone)
+
+
+def _shown(curve: Curve) -> Curve:
+    """What is drawn of it, with a gap where a value is not finite."""
+    few = curve.of(thinned(curve.values, _BUCKETS))
+    return Curve(few.steps, few.times, np.where(np.isfinite(few.values), few.values, np.nan))
 
 
 def _bigram(axes: Axes, entropies: set[float | None]) -> None:

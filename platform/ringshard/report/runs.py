@@ -1,21 +1,26 @@
 """Runs as their directories tell them: configuration, state, curves. No MLflow is asked."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ringshard.errors import ConfigError
+from ringshard.files import read_json
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue, state
-from ringshard.tracking.spool import read_spool, spools
+from ringshard.report import history, record
+from ringshard.report.curve import Curve, Floats
+from ringshard.report.goodput import Goodput
 
-Curve = list[tuple[int, float]]
-"""(step, value), in the order of training."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it was built
+"""Of YAML that is plain data."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class Run:
         return self.dir.path.resolve().name
 
     @property
+    def place(self) -> str:
+        """Where it is found."""
+        return str(self.dir.path)
+
+    @cached_property
     def attempt(self) -> int:
         """The number of its newest attempt."""
         return self.dir.last_attempt()
@@ -58,49 +68,61 @@ class Run:
         """
         file = self.dir.attempt(self.attempt) / "job.yaml"
         try:
-            return dict(_leaves(yaml.safe_load(file.read_text(encoding="utf-8")), ""))
+            return flat(yaml.load(file.read_text(encoding="utf-8"), LOADER))
         except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
             raise ConfigError(f"{self.dir.path} has no job that can be read ({file})") from error
 
-    @property
-    def curves(self) -> dict[str, Curve]:
-        """Every metric, over all attempts; a step trained twice counts once."""
-        return self._recorded[0]
-
-    @property
-    def lost(self) -> int:
-        """Lines of the record that the disk refused, or that have a wrong checksum."""
-        return self._recorded[1]
+    @cached_property
+    def code(self) -> str:
+        """The commit that its newest attempt ran, with a mark where the tree was another one."""
+        told = read_json(self.dir.attempt(self.attempt) / "code.json") or {}
+        git = (told.get("git") or {}).get("ringshard") or {}
+        return str(git.get("commit") or "")[:8] + ("+" if git.get("dirty") else "")
 
     @cached_property
-    def _recorded(self) -> tuple[dict[str, Curve], int]:
-        curves: dict[str, Curve] = {}
-        lost = 0
-        for spool in spools(self.dir.path):
-            dropped = 0
-            for record, _ in read_spool(spool.path):
-                if record is None:
-                    lost += 1
-                    continue
-                dropped = record.dropped
-                for key, value in spool.fresh(record).items():
-                    curves.setdefault(key, []).append((record.step, value))
-            lost += dropped
-        return curves, lost
+    def curves(self) -> Mapping[str, Curve]:
+        """Every metric, over all attempts; a step trained twice counts once."""
+        return self.recorded.curves()
 
-    def last(self, metric: str) -> float | None:
-        """The newest value of a metric."""
-        return self.curves[metric][-1][1] if metric in self.curves else None
+    @cached_property
+    def recorded(self) -> record.Recorded:
+        """All that it has recorded, as it was recorded."""
+        return record.read(self.dir.path)
 
     @property
-    def step(self) -> int:
-        """The newest step that was recorded."""
-        return max((curve[-1][0] for curve in self.curves.values()), default=0)
+    def faults(self) -> list[str]:
+        """What its record lacks, in words."""
+        told = self.recorded
+        damaged = f"{told.damaged} lines of its record are damaged (wrong checksum)"
+        dropped = f"{told.dropped} lines of its record were refused by the disk"
+        return [damaged] * bool(told.damaged) + [dropped] * bool(told.dropped)
+
+    @cached_property
+    def goodput(self) -> Goodput:
+        """Where its wall time went."""
+        return history.of_run(self.dir, self.recorded, state(self.dir, self.queue()))
+
+    def worked(self, times: Floats) -> Floats:
+        """Seconds of its attempts before these times; what lies between attempts does not count."""
+        spans = history.spans(self.dir, self.recorded)
+        if not spans:
+            begin: Floats = times - times.min(initial=np.inf)
+            return begin
+        starts, ends = map(np.array, zip(*spans, strict=True))
+        before = np.concatenate([[0.0], np.cumsum(ends - starts)])
+        place = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
+        passed: Floats = before[place] + np.maximum(times - starts[place], 0)
+        return passed
 
     @property
     def bigram_entropy(self) -> float | None:
         """What a model of token pairs would reach on the validation split [nats per token]."""
         return self.dir.result(self.attempt).get("bigram_entropy")
+
+
+def flat(tree: Mapping[str, Any]) -> dict[str, object]:
+    """Nested mappings by dotted key."""
+    return dict(_leaves(tree, ""))
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
@@ -109,6 +131,10 @@ def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+_DEBUG = "debug"
+"""Folder of an output root where runs lie that look for a mistake."""
 
 
 def find(folders: list[Path]) -> list[Run]:
@@ -120,9 +146,18 @@ def find(folders: list[Path]) -> list[Run]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    for pattern in ("run.json", "*/run.json", "*/*/run.json", "*/*/*/run.json"):
-        if found := [file.parent for file in folder.glob(pattern)]:
-            return found
+    """The runs of a folder; those that look for a mistake where it holds no others."""
+    if found := _below(folder, 3) or _below(folder / _DEBUG, 3):
+        return found
     raise ConfigError(
         f"{folder} holds no run: give run folders, a sweep's folder or an output root"
     )
+
+
+def _below(folder: Path, depth: int) -> list[Path]:
+    if (folder / "run.json").is_file():
+        return [folder]
+    if not depth or not folder.is_dir():
+        return []
+    inner = [e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith(".")]
+    return [run for n in sorted(inner) if n != _DEBUG for run in _below(folder / n, depth - 1)]

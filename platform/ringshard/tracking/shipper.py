@@ -24,7 +24,7 @@ from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import lives
 from ringshard.tracking import names
-from ringshard.tracking.batches import batches
+from ringshard.tracking.batches import Point, batches
 from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.remote import RemoteRun
 from ringshard.tracking.spool import SpoolFile, spools
@@ -95,9 +95,19 @@ class Shipper:
             if status == _QUEUED:
                 remote.wait(status)
             else:
+                self._tell_goodput(remote, self._last_sign())
                 remote.end(status, self._last_sign())
             self._note(replace(self._ledger, ended=self._attempt))
         return Shipped(status, self._ledger.lost)
+
+    def _tell_goodput(self, remote: RemoteRun, told_in: Path) -> None:
+        """Where the time of a run went that is over."""
+        from ringshard.report.history import tracked  # Arrow takes half a second
+
+        step, metrics = tracked(RunDir(self._run_dir))
+        time_ms = round(told_in.stat().st_mtime * 1000)
+        points = [Point(key, value, time_ms, step) for key, value in metrics.items()]
+        remote.log(points, self._ledger.lost)
 
     def _last_sign(self) -> Path:
         """The file that was written last by an attempt that is over."""

@@ -116,10 +116,14 @@ def read_spool(path: Path, offset: int = 0) -> Iterator[tuple[Record | None, int
 
 
 def _open(line: bytes) -> Record | None:
+    body = unsealed(line)
+    return None if body is None else Record(**json.loads(body))
+
+
+def unsealed(line: bytes) -> bytes | None:
+    """A line without its checksum and its end, still JSON; None where it is damaged."""
     body, seal = line[:-_SEAL], line[-_SEAL:]
-    if seal != b',"crc":"%08x"}' % zlib.crc32(body):
-        return None
-    return Record(**json.loads(body + b"}"))
+    return body + b"}" if seal == b',"crc":"%08x"}' % zlib.crc32(body) else None
 
 
 @dataclass
@@ -138,13 +142,18 @@ class SpoolFile:
         return {k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}
 
 
-def spools(run_dir: Path) -> list[SpoolFile]:
-    """All spools of a run, oldest first, with their marks (for which the older ones are read)."""
+def listed(run_dir: Path) -> list[SpoolFile]:
+    """All spools of a run, oldest first, none of them read."""
     found = []
     for path in (run_dir / "track").glob("spool-*.jsonl"):
         if match := _NAME.fullmatch(path.name):
             found.append(SpoolFile(path, int(match[1]), int(match[2]), match[3]))
-    found.sort(key=lambda spool: (spool.attempt, spool.restart, spool.writer))
+    return sorted(found, key=lambda spool: (spool.attempt, spool.restart, spool.writer))
+
+
+def spools(run_dir: Path) -> list[SpoolFile]:
+    """All spools of a run, oldest first, with their marks (for which the older ones are read)."""
+    found = listed(run_dir)
     for writer in {spool.writer for spool in found}:
         _mark([spool for spool in found if spool.writer == writer])
     return found

@@ -13,6 +13,7 @@ import yaml
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, read_job
 from ringshard.files import write_json
+from ringshard.strict import strict
 
 T = TypeVar("T")
 
@@ -76,5 +77,5 @@ class Attempt:
         write_json(self.folder / "first-step.json", {"time": time.time()})
 
     def record_result(self, result: dict[str, Any]) -> None:
-        """Leaves what the run came to (rank 0)."""
-        write_json(self.folder / "result.json", result)
+        """Leaves what the run came to (rank 0), for any JSON reader."""
+        write_json(self.folder / "result.json", strict(result))

@@ -73,6 +73,7 @@ class Evaluate:
     def after_step(self, trainer: "Trainer", last: bool) -> None:
         """See Hook."""
         if due(trainer.state.step, self.every, last):
+            started = time.perf_counter()
             self.latest, self.step = self._evaluate(trainer), trainer.state.step
             trainer.log_evaluation(self.latest)
             if isinstance(trainer.optimizer, Ruled) and trainer.optimizer.ema_decay:
@@ -81,6 +82,7 @@ class Evaluate:
                     averaged = self._evaluate(trainer)
                     reshard(trainer.model)
                 trainer.log({"val/ema_loss": averaged.loss})
+            trainer.log({"val/seconds": time.perf_counter() - started})
 
     def _evaluate(self, trainer: "Trainer") -> Evaluation:
         return evaluate(
@@ -124,10 +126,12 @@ class Save:
 
     def finish(self, trainer: "Trainer") -> None:
         """At the end: waits for the save under way, and saves again where it failed."""
+        started = time.perf_counter()
         self._wait(trainer)
         while self.failed:
             self.save(trainer)
             self._wait(trainer)
+        trainer.log({"checkpoint/finish_s": time.perf_counter() - started})
         self.saver.close()
 
     def _wait(self, trainer: "Trainer") -> None:

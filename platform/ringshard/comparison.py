@@ -1,0 +1,155 @@
+"""`ringshard compare …`: runs side by side, as text, page, picture, JSON or CSV."""
+
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ringshard.errors import ConfigError
+from ringshard.files import write_whole
+from ringshard.report import compare as tables
+from ringshard.report.compared import AXES, Compared
+from ringshard.report.runs import find
+from ringshard.report.scaling import Series, scaling, table_rows
+
+Axis = Enum("Axis", {name: name for name in AXES})  # type: ignore[misc]
+Named = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN…",
+        help="Run folders, a sweep's folder, an output root; with --uri experiments, sweeps, runs.",
+    ),
+]
+
+
+def compare(
+    named: Named,
+    metric: Annotated[str, typer.Option(help="Curve of page and picture.")] = "train/loss",
+    x: Annotated[Axis, typer.Option(help="What it is drawn over.")] = Axis.step,  # type: ignore[attr-defined]
+    html: Annotated[Path | None, typer.Option(help="File for a page with plots.")] = None,
+    png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
+    by_topology: Annotated[
+        bool, typer.Option("--scaling", help="How speed grows with the processes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts, on stdout.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="The same as a table.")] = False,
+    uri: Annotated[str | None, typer.Option(help="Read from MLflow, not from folders.")] = None,
+) -> None:
+    """What differs between runs, and where they got."""
+    runs = _with_job(_found(named, uri))
+    _refuse(runs, metric, x.value, {"--png": png, "--html": html}, as_json and as_csv)
+    series = scaling(runs) if by_topology else []
+    if as_json or as_csv:
+        from ringshard.report import export
+
+        print((export.as_json if as_json else export.as_csv)(runs, metric).rstrip("\n"))
+    else:
+        _print(runs, metric, series)
+    out = sys.stderr if as_json or as_csv else sys.stdout
+    _write(runs, metric, x.value, html, png, series, _title(named), out)
+
+
+def _title(named: list[str]) -> str:
+    """Of a page: what was given, if it is one."""
+    return Path(named[0]).resolve().name if len(named) == 1 else "Comparison"
+
+
+def _found(named: list[str], uri: str | None) -> Sequence[Compared]:
+    if uri is None:
+        return find([Path(name) for name in named])
+    from ringshard.report.mlflow_runs import find as find_in_mlflow  # takes seconds
+
+    return find_in_mlflow(uri, named)
+
+
+def _with_job(runs: Sequence[Compared]) -> list[Compared]:
+    """The runs whose job can be read; of the others it is said that they are left out."""
+    found = []
+    for run in runs:
+        try:
+            found += [run] if run.config else []
+        except ConfigError as error:
+            print(f"{error}: left out", file=sys.stderr)
+    if not found:
+        raise ConfigError("no run is left to compare: give others")
+    return found
+
+
+def _refuse(
+    runs: Sequence[Compared], metric: str, axis: str, files: dict[str, Path | None], both: bool
+) -> None:
+    """Raises ConfigError for what can't be shown, before anything is printed or written."""
+    if both:
+        raise ConfigError("--json and --csv: stdout takes one of them")
+    known = sorted({key for run in runs for key in run.curves})
+    if known and metric not in known:
+        raise ConfigError(f"--metric {metric} was never recorded: take one of {', '.join(known)}")
+    source = AXES[axis][1]
+    if known and axis in ("tokens", "flops") and source not in known:
+        raise ConfigError(f"--x {axis}: none of these runs has recorded {source}, take --x step")
+    for option, file in files.items():
+        if file and not known:
+            raise ConfigError(
+                f"{option} {file}: none of these runs has recorded anything, leave it out"
+            )
+        if file and not file.parent.is_dir():
+            raise ConfigError(f"{option} {file}: there is no folder {file.parent}, make it first")
+    if files["--html"]:
+        from ringshard.report.page.html import require_plotly
+
+        require_plotly()
+
+
+def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> None:
+    width = None if sys.stdout.isatty() else 1000  # a pipe has no right edge
+    console = Console(width=width, soft_wrap=False, highlight=False)
+    console.print(tables.table(runs, metric))
+    if over_seeds := tables.table_of_seeds(runs, metric):
+        console.print(over_seeds)
+    if by_key := tables.table_of_keys(runs):
+        console.print(by_key[0])
+        if by_key[1]:
+            print(f"{len(by_key[1])} more keys differ: {', '.join(by_key[1])}\n")
+    for one in series:
+        print(f"{one.title}. {one.about}")
+        console.print(_scaling_table(one))
+    for sentence in tables.notes(runs, metric):
+        print(sentence)
+
+
+def _scaling_table(series: Series) -> Table:
+    titles, rows = table_rows(series)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, title in enumerate(titles):
+        drawn.add_column(title, justify="right" if place else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _write(
+    runs: Sequence[Compared],
+    metric: str,
+    axis: str,
+    html: Path | None,
+    png: Path | None,
+    series: Sequence[Series],
+    title: str,
+    out: Any,
+) -> None:
+    if png:
+        from ringshard.report.curves import draw  # matplotlib takes a second
+
+        draw(runs, metric, png, axis)
+        print(f"curves: {png}", file=out)
+    if html:
+        from ringshard.report.page.html import page
+
+        write_whole(html, page(runs, metric, axis, title, series))
+        print(f"page: {html}", file=out)

@@ -1,0 +1,108 @@
+"""What reports see of a run, wherever it was read: from its folder, or from MLflow."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from ringshard.report.curve import Curve, Floats
+from ringshard.report.goodput import Goodput
+
+
+class Compared(Protocol):
+    """A run to be compared."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def place(self) -> str:
+        """Where it is found."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Where it stands, perhaps diverged."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """Every value by its dotted key; raises ConfigError where nothing tells."""
+        ...
+
+    @property
+    def code(self) -> str:
+        """The commit that it ran; empty where nothing tells."""
+        ...
+
+    @property
+    def curves(self) -> Mapping[str, Curve]:
+        """Every metric."""
+        ...
+
+    @property
+    def faults(self) -> list[str]:
+        """What its record lacks, in words."""
+        ...
+
+    @property
+    def goodput(self) -> Goodput | None:
+        """Where its wall time went; None where nothing tells."""
+        ...
+
+    @property
+    def bigram_entropy(self) -> float | None:
+        """What a model of token pairs would reach on the validation split [nats per token]."""
+        ...
+
+    def worked(self, times: Floats) -> Floats:
+        """Seconds of work before these times [s since 1970]."""
+        ...
+
+
+def last(run: Compared, metric: str) -> float | None:
+    """The newest value of a metric."""
+    return run.curves[metric].last if metric in run.curves else None
+
+
+def step(run: Compared) -> int:
+    """The newest step that was recorded."""
+    curves = run.curves
+    chosen = [curves["train/loss"]] if "train/loss" in curves else curves.values()
+    return max((int(curve.steps[-1]) for curve in chosen), default=0)
+
+
+def tokens_per_s(run: Compared) -> float | None:
+    """Tokens over seconds of all intervals but the first, which warms up, if there is another."""
+    rate, tokens = run.curves.get("perf/tokens_per_s"), run.curves.get("train/tokens")
+    if rate is None:
+        return None
+    if tokens is None or len(rate) < 2:
+        return rate.last
+    made = np.diff(tokens.at(rate.steps))
+    return float(made.sum() / (made / rate.values[1:]).sum()) if made.sum() else rate.last
+
+
+def mfu(run: Compared) -> float | None:
+    """Model FLOPs utilization at that rate."""
+    rate, share = tokens_per_s(run), last(run, "perf/mfu")
+    newest = last(run, "perf/tokens_per_s")
+    return rate * share / newest if rate and share and newest else share
+
+
+AXES = {
+    "step": ("step", "steps"),
+    "tokens": ("target tokens", "train/tokens"),
+    "time": ("time at work [h]", "times"),
+    "flops": ("training FLOPs", "train/flops"),
+}
+"""Name of an axis -> its title, and where its numbers come from."""
+
+
+def along(run: Compared, curve: Curve, axis: str) -> Floats:
+    """Where the points of a curve lie on an axis; NaN where nothing tells."""
+    if axis == "step":
+        return curve.steps.astype(np.float64)
+    if axis == "time":
+        return run.worked(curve.times) / 3600
+    source = run.curves.get(AXES[axis][1])
+    return np.full(len(curve), np.nan) if source is None else source.at(curve.steps)

@@ -1,0 +1,57 @@
+"""The attempts of a run as its folder tells them, for `goodput`."""
+
+import time
+from collections.abc import Sequence
+
+from ringshard.files import read_json
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import State
+from ringshard.report.goodput import Attempt, Goodput, goodput
+from ringshard.report.record import Recorded, Segment, read
+
+
+def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
+    """The newest step, and where the time went up to the end of the newest attempt, as metrics;
+    none where no attempt tells when it began."""
+    recorded = read(run.path)
+    found = goodput(attempts(run, recorded), None, time.time())
+    steps = [int(c.steps[-1]) for s in recorded.segments for c in s.curves.values()]
+    return max(steps, default=0), found.metrics() if found.wall_ms else {}
+
+
+def attempts(run: RunDir, recorded: Recorded) -> list[Attempt]:
+    """Those that have begun, oldest first."""
+    found = []
+    for number in range(1, run.last_attempt() + 1):
+        told = [s for s in recorded.segments if s.attempt == number and s.writer == "rank0"]
+        found += _attempt(run, number, told)
+    return found
+
+
+def _attempt(run: RunDir, number: int, segments: Sequence[Segment]) -> list[Attempt]:
+    words = ("started", "submitted", "exit")
+    started, submitted, end = (read_json(run.attempt(number) / f"{w}.json") or {} for w in words)
+    if "time" not in started:
+        return []
+    failed = end.get("outcome") == "failed" or "crashed" in str(end.get("why"))
+    curves = [segment.curves for segment in segments]
+    return [Attempt(started["time"], submitted.get("time"), end.get("time"), failed, curves)]
+
+
+def spans(run: RunDir, recorded: Recorded) -> list[tuple[float, float]]:
+    """Begin and end of each attempt, as far as anything tells [s since 1970]."""
+    return [(one.started, max(one.started, *_signs(one))) for one in attempts(run, recorded)]
+
+
+def _signs(attempt: Attempt) -> list[float]:
+    told = [float(c.times[-1]) for segment in attempt.segments for c in segment.values()]
+    return [*told, attempt.started if attempt.ended is None else attempt.ended]
+
+
+def of_run(run: RunDir, recorded: Recorded, stands: State) -> Goodput:
+    """Where a run's time went, up to its last sign; one that waits goes on waiting."""
+    newest = run.attempt(run.last_attempt())
+    begun = (newest / "started.json").exists() and not (newest / "exit.json").exists()
+    submitted = read_json(newest / "submitted.json") or {}
+    waits = submitted.get("time") if stands is State.pending and not begun else None
+    return goodput(attempts(run, recorded), waits, time.time())

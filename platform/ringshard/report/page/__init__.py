@@ -1,0 +1,1 @@
+"""One HTML file that shows a comparison, in light and dark, without a network."""

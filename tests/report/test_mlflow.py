@@ -1,0 +1,81 @@
+"""Runs read from MLflow are those of the folders that were shipped to it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report.commands import ringshard
+from report.folders import CREATED, made
+
+from ringshard.errors import ConfigError
+from ringshard.report.compare import notes
+from ringshard.report.compared import along, step
+from ringshard.report.groups import differences
+from ringshard.report.mlflow_runs import RemoteRun
+from ringshard.report.mlflow_runs import find as find_in_mlflow
+from ringshard.report.runs import Run, find
+from ringshard.tracking import shipper
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Run], list[RemoteRun], str]:
+    """Three runs, one of which has a NaN, in folders and in MLflow."""
+    root = tmp_path_factory.mktemp("both")
+    for n, wiggle in enumerate((0.0, 0.5, float("nan"))):
+        made(root, f"run-{n}", CREATED + n, optimizer__lr=0.1 * (n + 1), wiggle=wiggle)
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    runs = find([root])
+    for run in runs:
+        shipper.sync(run.dir.path, 1, uri, "mine")
+    remote = find_in_mlflow(uri, ["mine"])
+    return runs, sorted(remote, key=lambda run: run.name), uri
+
+
+def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
+    both: tuple[list[Run], list[RemoteRun], str],
+) -> None:
+    """Curves, configuration, state, axes, and where the time went."""
+    for here, there in zip(*both[:2], strict=True):
+        assert (there.name, there.state, step(there)) == (here.name, here.state, step(here))
+        assert set(there.curves) - set(here.curves) == set(here.goodput.metrics())
+        for key, curve in here.curves.items():
+            other = there.curves[key]
+            assert np.array_equal(other.steps, curve.steps)
+            assert np.array_equal(other.values, curve.values, equal_nan=True)
+            assert np.allclose(along(there, other, "flops"), along(here, curve, "flops"))
+        assert there.config == here.config
+        assert there.goodput is not None and there.goodput.parts == here.goodput.parts
+        assert there.faults == []
+    runs, remote, _ = both
+    assert differences(remote) == ["optimizer.lr"]
+    told = [notes(some, "train/loss") for some in (runs, remote)]
+    assert told[0] == told[1] and "NaN" in told[0][0]
+
+
+def test_a_command_reads_one_run_or_a_whole_experiment(
+    both: tuple[list[Run], list[RemoteRun], str],
+) -> None:
+    uri = both[2]
+    done = ringshard("compare", "--uri", uri, "run-0", "run-1")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" run-")]
+    assert [row[0] for row in rows] == ["run-0", "run-1"] and rows[1][4:6] == ["*1.5", "*1.52"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "names", "sentence"),
+    [
+        ("", ["theirs"], "MLflow knows no experiment, sweep or run theirs: .* mine"),
+        ("sqlite:////nowhere/mlflow.db", ["mine"], "there is no such file"),
+        ("http://127.0.0.1:9", ["mine"], "--uri http://127.0.0.1:9 does not answer"),
+        ("./mlruns", ["mine"], "is a file store"),
+    ],
+)
+def test_an_address_that_is_wrong_is_a_traceback(
+    uri: str,
+    names: list[str],
+    sentence: str,
+    both: tuple[list[Run], list[RemoteRun], str],
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        find_in_mlflow(uri or both[2], names)
+    assert not Path("/nowhere").exists()
