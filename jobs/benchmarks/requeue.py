@@ -53,7 +53,12 @@ def _disturbed(run: Path, returned: float) -> list[dict[str, Any]]:
     _until(lambda: committed(run / "checkpoints"))
     before, killed = progress(run).step, time.time()
     _ranks(run)[-1].kill()
-    _until(lambda: len(list((run / "track").glob("spool-1.*"))) > 1 and progress(run).step > before)
+    _until(
+        lambda: (
+            len(list((run / "track").glob("spool-1.*-rank0.jsonl"))) > 1
+            and progress(run).step > before
+        )
+    )
     rows.append(_row("rank killed to a step further", time.time() - killed))
     signalled = time.time()
     slurm("scancel", "--signal=USR2", "-n", _name(attempt))

@@ -68,6 +68,7 @@ AT_LEAST = {
     "hardware.slurm.time_minutes": 1,
     "hardware.slurm.memory_gb": 0,
     "tracking.flush_timeout_s": 0,
+    "tracking.system_every_s": 0,
     "debug.rank": 0,
     "debug.port": 1,
 }

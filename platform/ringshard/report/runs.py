@@ -94,8 +94,9 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The newest step that was recorded."""
-        return max((curve[-1][0] for curve in self.curves.values()), default=0)
+        """The newest step that was recorded; what nodes note has seconds instead."""
+        trained = [curve for key, curve in self.curves.items() if not key.startswith("system/")]
+        return max((curve[-1][0] for curve in trained), default=0)
 
     @property
     def bigram_entropy(self) -> float | None:

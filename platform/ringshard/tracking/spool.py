@@ -137,15 +137,23 @@ class SpoolFile:
         """The metrics of a record that no earlier spool of this writer holds."""
         return {k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}
 
+    def among(self, history: Iterable["SpoolFile"]) -> list["SpoolFile"]:
+        """The earlier spools of this writer."""
+        mine = (self.attempt, self.restart)
+        return [s for s in history if s.writer == self.writer and (s.attempt, s.restart) < mine]
+
 
 def spools(run_dir: Path) -> list[SpoolFile]:
-    """All spools of a run, oldest first, with their marks (for which the older ones are read)."""
+    """All spools of a run, oldest first, with their marks (for which the older ones are read).
+
+    What nodes note has none: time never passes twice.
+    """
     found = []
     for path in (run_dir / "track").glob("spool-*.jsonl"):
         if match := _NAME.fullmatch(path.name):
             found.append(SpoolFile(path, int(match[1]), int(match[2]), match[3]))
     found.sort(key=lambda spool: (spool.attempt, spool.restart, spool.writer))
-    for writer in {spool.writer for spool in found}:
+    for writer in {spool.writer for spool in found if spool.writer[:5] != "node-"}:
         _mark([spool for spool in found if spool.writer == writer])
     return found
 
