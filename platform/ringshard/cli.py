@@ -15,7 +15,7 @@ from ringshard.comparison import compare
 from ringshard.errors import ConfigError, of_path
 from ringshard.report.runs import Run, find
 from ringshard.streams import steady
-from ringshard.tracking import shipper, store
+from ringshard.tracking import reap, shipper, store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 track = typer.Typer(no_args_is_help=True, help="Runs in MLflow.")
@@ -92,6 +92,23 @@ def _synced(run: Run, uri: str | None, experiment: str | None) -> str:
     done = shipper.sync(run.dir.path, run.attempt, address, name)
     lost = f", {done.lost} lines are lost" if done.lost else ""
     return f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
+
+
+@track.command("reap")
+def reap_(
+    root: Annotated[Path, typer.Argument(help="Output root, or any folder as above.")] = Path(
+        "outputs"
+    ),
+    lost_host: Annotated[
+        list[str], typer.Option(help="A machine that is gone for good, with what ran on it.")
+    ] = [],  # noqa: B006  # typer reads it
+) -> None:
+    """Close in MLflow the runs that died with their machine; say which can't be judged here."""
+    closed = 0
+    for path, judged in reap.reap(find([root]), lost_host):
+        print(f"{path}: {judged.why}", flush=True)
+        closed += judged.closed
+    print(f"{closed} runs were closed in MLflow")
 
 
 app.command()(compare)

@@ -1,9 +1,8 @@
-"""Known bugs outside the training step: data, tracking, checkpoints, learning rate, launching."""
+"""Known bugs outside the training step: data, checkpoints, learning rate, launching."""
 
 from mutations.planted import Bug
 
 DATA = "platform/ringshard/data"
-TRACKING = "platform/ringshard/tracking"
 CHECKPOINT = "platform/ringshard/checkpoint"
 OPTIM = "platform/ringshard/optim"
 LAUNCH = "platform/ringshard/launch"
@@ -46,42 +45,6 @@ OUTSIDE = [
         "hashed(key, each.state, _reading(each))",
         "hashed(key, each.name, _reading(each))",
         "tests/data/test_prepare.py::test_changed_file_makes_a_new_store",
-    ),
-    Bug(
-        "steps trained again are recorded twice",
-        f"{TRACKING}/spool.py",
-        "{k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}",
-        "dict(record.metrics)",
-        "tests/tracking/test_spool.py::test_a_resumed_run_repeats_no_step[2-0]",
-    ),
-    Bug(
-        "points are noted as shipped before MLflow has them",
-        f"{TRACKING}/shipper.py",
-        "remote.log(batch.points, arrived.lost)\n            self._note(arrived)",
-        "self._note(arrived)\n            remote.log(batch.points, arrived.lost)",
-        "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
-    ),
-    Bug(
-        "a failed run is FINISHED",
-        f"{TRACKING}/shipper.py",
-        '"failed": "FAILED"',
-        '"failed": "FINISHED"',
-        "tests/tracking/test_shipper.py::test_an_attempt_that_was_ended_has_the_status_of_its_end"
-        "[failed-FAILED]",
-    ),
-    Bug(
-        "a run whose agent was killed goes on in MLflow for ever",
-        f"{TRACKING}/shipper.py",
-        'else "KILLED"',
-        "else _RUNNING",
-        "tests/tracking/test_shipper.py::test_an_attempt_that_nobody_ended_is_at_work_while_held",
-    ),
-    Bug(
-        "lines dropped at the end are not counted",
-        f"{TRACKING}/spool.py",
-        "self._write(_seal(self._step, {}, self.dropped))",
-        "pass",
-        "tests/tracking/test_spool.py::test_lines_dropped_at_the_end_are_counted_when_it_closes",
     ),
     Bug(
         "the newest checkpoint is removed",

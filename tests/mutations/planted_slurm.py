@@ -86,12 +86,4 @@ BUGS = [
         "        groups = next(iter(self._known), groups)",
         "tests/config/test_composer.py::test_a_member_is_composed_otherwise_than_by_hydra",
     ),
-    Bug(
-        "MLflow says that a run which waits is killed",
-        "platform/ringshard/tracking/shipper.py",
-        '"requeued": _QUEUED',
-        '"requeued": "KILLED"',
-        "tests/tracking/test_shipper.py"
-        "::test_an_attempt_that_was_ended_has_the_status_of_its_end[requeued-SCHEDULED]",
-    ),
 ]

@@ -13,7 +13,14 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from mutations import planted, planted_checkpoint, planted_optim, planted_ring, planted_slurm
+from mutations import (
+    planted,
+    planted_checkpoint,
+    planted_optim,
+    planted_ring,
+    planted_slurm,
+    planted_tracking,
+)
 from mutations.planted import Bug
 from mutations.planted_outside import OUTSIDE
 
@@ -23,6 +30,7 @@ BUGS = [
     *planted_optim.BUGS,
     *planted_ring.BUGS,
     *planted_slurm.BUGS,
+    *planted_tracking.BUGS,
 ]
 ROOT = Path(__file__).parents[2]
 ALL = [*BUGS, *OUTSIDE]

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from ringshard.tracking.spool import Spool
 class RunFolder:
     """A run directory that a test fills, as its agent would."""
 
-    def __init__(self, path: Path, uri: str) -> None:
+    def __init__(self, path: Path, uri: str, sweep: str | None = None) -> None:
         self.path, self.job = path, Job()
         self._claim = FileLock(path / "lock", timeout=0)
         self.job.tracking.uri = uri
@@ -27,8 +29,8 @@ class RunFolder:
         about = {
             "name": "tiny",
             "signature": "0" * 12,
-            "sweep": None,
-            "created": "2026-01-02T03:04",
+            "sweep": sweep,
+            "created": 1767323040.0,
         }
         (path / "run.json").write_text(json.dumps(about))
 
@@ -40,16 +42,26 @@ class RunFolder:
         (folder / "overrides.json").write_text(json.dumps(overrides or ["optimizer.lr=0.001"]))
         return folder
 
-    def train(self, attempt: int, steps: range) -> None:
+    def submit(self, attempt: int, job_id: str) -> None:
+        """What sbatch leaves of an attempt."""
+        submission = self.path.parent / f"submission-{job_id}"
+        submission.mkdir()
+        (submission / "submission.json").write_text(json.dumps({"job_id": job_id}))
+        told = {"submission": str(submission), "index": None}
+        (self.path / "attempts" / str(attempt) / "submitted.json").write_text(json.dumps(told))
+
+    def train(self, attempt: int, steps: range, factor: float = 1.0) -> None:
         spool = Spool(self.path, attempt)
         for step in steps:
-            spool.log(step, {"train/loss": 1 / (step + 1), "train/lr": 1e-3})
+            spool.log(step, {"train/loss": factor / (step + 1), "train/lr": 1e-3})
         spool.close()
 
-    def end(self, attempt: int, outcome: str) -> None:
+    def end(self, attempt: int, outcome: str, **why: str) -> None:
         (self.path / "attempts" / str(attempt) / "exit.json").write_text(
-            json.dumps({"outcome": outcome, "rc": 0})
+            json.dumps({"outcome": outcome, "rc": 0, **why})
         )
+        marker = {"done": "DONE"}.get(outcome, outcome.upper())
+        (self.path / marker).touch()
         self.die()
 
     def die(self) -> None:
@@ -68,6 +80,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, database: Path) -> RunFolder:
     """A run whose tracking database holds an empty experiment."""
     shutil.copy(database, tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as own, own:
+        files = str(tmp_path / "mlartifacts")
+        own.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE name = 'ringshard'", [files]
+        )
     return RunFolder(tmp_path / "runs" / "tiny-1", f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 

@@ -10,41 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tracking.shipped import expected, history, remote, ship
 
 from ringshard.errors import ConfigError
 from ringshard.tracking import shipper, store
 from ringshard.tracking.spool import Spool
 
 
-def ship(run: Any, attempt: int = 1) -> str:
-    tracking = run.job.tracking
-    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
-
-
 def start(run: Any, attempt: int = 1) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ringshard.tracking.shipper", str(run.path), str(attempt)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def remote(run: Any) -> Any:
-    """The one run of the experiment."""
-    client = store.connect(run.job.tracking.uri)
-    home = client.get_experiment_by_name("ringshard").experiment_id
-    (found,) = client.search_runs([home])
-    return found
-
-
-def history(run: Any, key: str = "train/loss") -> list[tuple[int, float]]:
-    client = store.connect(run.job.tracking.uri)
-    rows = client.get_metric_history(remote(run).info.run_id, key)
-    return sorted((row.step, row.value) for row in rows)
-
-
-def expected(steps: int) -> list[tuple[int, float]]:
-    return [(step, 1 / (step + 1)) for step in range(steps)]
 
 
 def test_points_parameters_files_and_status_arrive(run: Any) -> None:
@@ -62,45 +41,14 @@ def test_points_parameters_files_and_status_arrive(run: Any) -> None:
     client = store.connect(run.job.tracking.uri)
     files = client.list_artifacts(found.info.run_id, "attempts/1")
     assert [file.path for file in files] == ["attempts/1/job.yaml", "attempts/1/overrides.json"]
+    assert found.data.tags["ringshard.seed"] == "1"
+    assert "secret" not in found.data.tags["ringshard.overrides"]
 
 
 def test_a_run_without_a_point_still_has_its_true_status(run: Any) -> None:
     run.attempt(1)
     run.end(1, "failed")
     assert ship(run) == remote(run).info.status == "FAILED"
-
-
-def status_of(run: Any, attempt: int = 1) -> str:
-    return shipper.Shipper(run.path, attempt, "http://127.0.0.1:9", "ringshard").status()
-
-
-@pytest.mark.parametrize(
-    ("outcome", "status"),
-    [
-        ("done", "FINISHED"),
-        ("killed", "KILLED"),
-        ("failed", "FAILED"),
-        ("requeued", "SCHEDULED"),
-    ],
-)
-def test_an_attempt_that_was_ended_has_the_status_of_its_end(
-    run_at: Callable[[str], Any], outcome: str, status: str
-) -> None:
-    run = run_at("http://127.0.0.1:9")
-    run.attempt(1)
-    run.end(1, outcome)
-    assert status_of(run) == status
-
-
-def test_an_attempt_that_nobody_ended_is_at_work_while_held(run_at: Callable[[str], Any]) -> None:
-    run = run_at("http://127.0.0.1:9")
-    run.attempt(1)
-    assert status_of(run) == "RUNNING"
-    run.die()
-    assert status_of(run) == "KILLED"
-    run.attempt(2)
-    assert status_of(run, attempt=1) == "KILLED"  # of a shipper that outlived its agent
-    assert status_of(run, attempt=2) == "RUNNING"
 
 
 def test_points_that_mlflow_refused_are_sent_again(run: Any) -> None:
@@ -153,6 +101,28 @@ def test_a_shipper_killed_in_mid_run_leaves_nothing_out_and_nothing_twice(run: A
     assert second.returncode == 0
     assert history(run) == expected(2000)
     assert remote(run).info.status == "FINISHED"
+
+
+def test_files_arrive_twice_or_with_secrets_or_hold_up_points(run: Any, tmp_path: Path) -> None:
+    folder = run.attempt(1, "tracking.uri=http://me:hush12345@host")
+    (folder / "code.diff").write_text("+TOKEN = 'hf_abcdefghijklmnop'\n+api_key: 'hush12345'\n+x\n")
+    (folder / "environment.json").write_text('{"SLURM_JOB_ID": "12"}')
+    run.train(1, range(3))
+    store_of_files = tmp_path / "mlartifacts"
+    store_of_files.write_text("a file in the way")
+    with pytest.raises(Exception, match="mlartifacts"):
+        ship(run)
+    assert history(run) == expected(3)
+    store_of_files.unlink()
+    ship(run)
+    (kept,) = store_of_files.glob("*/artifacts/attempts/1")
+    assert (kept / "code.diff").read_text() == "+TOKEN = '[secret]'\n+api_key: '[secret]'\n+x\n"
+    assert json.loads((kept / "environment.json").read_text()) == {"SLURM_JOB_ID": "12"}
+    assert not any("hush12345" in file.read_text() for file in kept.iterdir())
+    for file in kept.iterdir():
+        file.unlink()
+    ship(run)
+    assert not list(kept.iterdir())
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:

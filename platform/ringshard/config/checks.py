@@ -73,6 +73,7 @@ AT_LEAST = {
     "search.pruner_trials": 0,
     "search.pruner_step": 0,
     "tracking.flush_timeout_s": 0,
+    "tracking.system_every_s": 0,
     "debug.rank": 0,
     "debug.port": 1,
 }

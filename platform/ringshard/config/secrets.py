@@ -27,7 +27,7 @@ _ASSIGNED = re.compile(r"(\w+)=[\"']?[^\s$\"']")
 def refuse_secrets(job: Job) -> None:
     """Raises ConfigError, which does not tell the value, for the first key that holds a secret."""
     for key, value in _texts(leaves(job)):
-        if is_secret(value) or any(map(_NAME.search, _set(key, value))):
+        if is_secret(value) or any(map(names_secret, _set(key, value))):
             raise ConfigError(f"{key} holds a secret, which is written to a run's files: {FIX}")
 
 
@@ -46,6 +46,11 @@ FIX = (
 def is_secret(value: object) -> bool:
     """Whether a text looks like a password or a token."""
     return isinstance(value, str) and bool(_VALUE.search(value))
+
+
+def names_secret(name: str) -> bool:
+    """Whether a name is one that passwords and tokens are kept under."""
+    return bool(_NAME.search(name))
 
 
 def _set(key: str, value: Any) -> list[str]:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.job import Job
-from ringshard.launch import torchrun
+from ringshard.launch import torchrun, tracker
 from ringshard.launch.environment import in_environment, rank_environment
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.show import short, typed
 from ringshard.launch.stop import StopRequests, stop_requests
-from ringshard.launch.tracker import end_shipper, start_shipper
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,15 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
     adopt_orphans()
     work = _run_here if job.debug.mode is DebugMode.one else _run_ranks
     with stop_requests() as stop:
-        shipper = start_shipper(job.tracking, run.path, attempt)
+        tracking = tracker.start(job, run.path, attempt)
         code = 1
         try:
             code = work(run.path, attempt, job, module, stop)
         finally:  # also where debug=on lets an exception through to the debugger
-            kill_descendants(spared=[shipper.pid] if shipper else [])
+            kill_descendants(spared=tracking.spared)
             ended = _judge(run, attempt, code, stop)
             _record(run, attempt, ended, code, stop)
-            if not end_shipper(shipper, job.tracking.flush_timeout_s, stop):
+            if not tracking.end(job.tracking.flush_timeout_s, stop):
                 _say(
                     "not all points are in MLflow yet, they are safe in the run:"
                     f" {typed('ringshard')} track sync {short(run.path)}"

@@ -1,11 +1,12 @@
 """The environment of a run's processes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ringshard import child
 from ringshard.config.schema.hardware import Hardware
+from ringshard.config.secrets import is_secret, names_secret
 
 MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
@@ -25,6 +26,23 @@ def rank_environment(hardware: Hardware) -> dict[str, str]:
         # All rounds of a rendezvous share one store by default; a restart then reads old addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **hardware.env,
+    }
+
+
+TOLD = (
+    *("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_NNODES", "SLURM_RESTART_COUNT", "SLURM_CLUSTER_NAME"),
+    *("CUDA_", "NVIDIA_VISIBLE_DEVICES", "NCCL_", "TORCH", "PYTORCH_", "GLOO_", "UCX_"),
+    *("OMP_", "MKL_", "MALLOC_", "GLIBC_TUNABLES", "LD_LIBRARY_PATH", "PYTHON", "HF_", "TZ"),
+)
+"""Beginnings of the names of variables that say how a job ran; no others are written down."""
+
+
+def told(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of an environment, without what is a secret by its name or its value."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(TOLD) and not is_secret(value) and not names_secret(name)
     }
 
 

@@ -15,7 +15,8 @@ def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
     none where no attempt tells when it began."""
     recorded = read(run.path)
     found = goodput(attempts(run, recorded), None, time.time())
-    steps = [int(c.steps[-1]) for s in recorded.segments for c in s.curves.values()]
+    trained = [s for s in recorded.segments if s.writer == "rank0"]  # nodes note seconds
+    steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
     return max(steps, default=0), found.metrics() if found.wall_ms else {}
 
 

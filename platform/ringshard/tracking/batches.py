@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringshard.tracking.names import clean
+from ringshard.tracking.repeats import MISMATCH, Repeats
 from ringshard.tracking.spool import Record, SpoolFile, read_spool
 
 
@@ -29,13 +30,16 @@ class Batch:
     """Lines refused by the disk from the spool's start on."""
     damaged: int = 0
     """Lines among these with a wrong checksum."""
+    mismatches: list[int] = field(default_factory=list)
+    """Steps that were trained again and came out otherwise."""
 
 
-def batches(spool: SpoolFile, offset: int, size: int) -> Iterator[Batch]:
+def batches(spool: SpoolFile, offset: int, size: int, repeats: Repeats) -> Iterator[Batch]:
     """What a spool holds from a byte offset on, at most `size` points a batch or else one line."""
     batch = Batch(offset)
     for record, end in read_spool(spool.path, offset):
-        points = _points(spool, record) if record else []
+        apart = repeats.mismatch(record) if record else None
+        points = _points(spool, record, apart) if record else []
         if batch.points and len(batch.points) + len(points) > size:
             yield batch
             batch = Batch(batch.offset)
@@ -43,14 +47,16 @@ def batches(spool: SpoolFile, offset: int, size: int) -> Iterator[Batch]:
         batch.offset = end
         batch.dropped = max(batch.dropped, record.dropped if record else 0)
         batch.damaged += record is None
+        batch.mismatches += [record.step] if record and apart else []
     if batch.offset > offset:
         yield batch
 
 
-def _points(spool: SpoolFile, record: Record) -> list[Point]:
+def _points(spool: SpoolFile, record: Record, apart: float | None) -> list[Point]:
     """The new points of a line; infinity goes as NaN (MLflow keeps 1.8e308, which ruins plots)."""
     time_ms = round(record.time * 1000)
+    found = spool.fresh(record) | ({} if apart is None else {MISMATCH: apart})
     return [
         Point(clean(key), value if math.isfinite(value) else math.nan, time_ms, record.step)
-        for key, value in spool.fresh(record).items()
+        for key, value in found.items()
     ]

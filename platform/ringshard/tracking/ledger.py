@@ -17,15 +17,30 @@ class Ledger:
     run_id: str | None = None
     """The MLflow run."""
     described: list[int] = field(default_factory=list)
-    """Attempts whose parameters and files have arrived."""
-    ended: int = 0
-    """The attempt whose end has been told; 0: none."""
+    """Attempts whose parameters have arrived."""
+    attached: list[str] = field(default_factory=list)
+    """Files that have arrived."""
+    told: str = ""
+    """Where the run stands, as it was told last."""
     offsets: dict[str, int] = field(default_factory=dict)
     """Spool name -> what has arrived [bytes]."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Spool name -> lines that the disk refused."""
     damaged: dict[str, int] = field(default_factory=dict)
     """Spool name -> lines with a wrong checksum."""
+    mismatches: dict[str, int] = field(default_factory=dict)
+    """Spool name -> steps that were trained again and came out otherwise."""
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """Tags that say what is wrong with the record."""
+        found = {}
+        if self.lost:
+            found["incomplete"] = f"{self.lost} lines lost"
+        if self.mismatches:
+            count = sum(self.mismatches.values())
+            found["mismatch"] = f"{count} steps trained again came out otherwise"
+        return found
 
     @property
     def lost(self) -> int:
@@ -36,11 +51,13 @@ class Ledger:
         """The ledger once a batch of a spool has arrived."""
         dropped = max(self.dropped.get(spool, 0), batch.dropped)
         damaged = self.damaged.get(spool, 0) + batch.damaged
+        mismatches = self.mismatches.get(spool, 0) + len(batch.mismatches)
         return replace(
             self,
             offsets=self.offsets | {spool: batch.offset},
             dropped=self.dropped | {spool: dropped},
             damaged=self.damaged | {spool: damaged},
+            mismatches=self.mismatches | ({spool: mismatches} if mismatches else {}),
         )
 
     @classmethod

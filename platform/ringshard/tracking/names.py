@@ -3,9 +3,12 @@
 import json
 import posixpath
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ringshard.config.schema.job import Job
+from ringshard.launch.identity import signature
+from ringshard.tracking.attachments import without_secrets
 
 _LONGEST = 250
 _UNTOLD = ("hydra.", "launcher", "output", "tracking", "debug", "sweep", "user")
@@ -29,10 +32,30 @@ def tags(run_dir: Path) -> dict[str, str]:
     return {f"ringshard.{name}": str(value) for name, value in found.items() if value is not None}
 
 
+def sweep(run_dir: Path) -> Path | None:
+    """The folder of the sweep that a run is a member of."""
+    return run_dir.resolve().parent if "ringshard.sweep" in tags(run_dir) else None
+
+
 def parameters(job: Job, overrides: list[str]) -> dict[str, str]:
     """The overrides and a few headline keys, by configuration key (600 keys would bury them)."""
-    told = dict(_override(text) for text in overrides if not text.lstrip("+~").startswith(_UNTOLD))
+    told = dict(_override(text) for text in overrides if not _is_untold(text))
     return {clean(key): str(value)[:500] for key, value in {**told, **_headline(job)}.items()}
+
+
+def job_tags(job: Job, overrides: list[str]) -> dict[str, str]:
+    """What to group and search runs by: equal `config_hash` and another seed is a repetition."""
+    told = [text for text in overrides if not _is_untold(text)]
+    unseeded = replace(job, train=replace(job.train, seed=0))
+    return {
+        "overrides": without_secrets(" ".join(told)),
+        "config_hash": signature(unseeded),
+        "seed": str(job.train.seed),
+    }
+
+
+def _is_untold(override: str) -> bool:
+    return override.lstrip("+~").startswith(_UNTOLD)
 
 
 def _override(text: str) -> tuple[str, str]:

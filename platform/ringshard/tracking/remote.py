@@ -3,9 +3,15 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ringshard.tracking import names, store
+from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.batches import Point
+from ringshard.tracking.standing import Standing
+
+_LONGEST = 5000
+"""Characters that every store takes of a tag."""
 
 
 class RemoteRun:
@@ -36,49 +42,67 @@ class RemoteRun:
         return str(found[0].info.run_id) if found else None
 
     def _create(self, experiment_id: str, run_dir: Path) -> str:
-        tags = {"mlflow.user": os.environ.get("USER", str(os.getuid())), **names.tags(run_dir)}
-        begun = _milliseconds(run_dir / "run.json")
+        user = os.environ.get("USER", str(os.getuid()))
+        tags = {"mlflow.user": user, **names.tags(run_dir)}
+        if sweep := names.sweep(run_dir):
+            tags["mlflow.parentRunId"] = sweeps.parent(self._client, experiment_id, sweep, user)
+        begun = round((run_dir / "run.json").stat().st_mtime * 1000)
         run = self._client.create_run(experiment_id, begun, tags, run_dir.resolve().name)
         return str(run.info.run_id)
 
-    def reopen(self) -> None:
-        """Say that it is running."""
-        self._client.update_run(self.run_id, status="RUNNING")
-
-    def describe(self, attempt: int, parameters: Mapping[str, str], files: Iterable[Path]) -> None:
-        """Send an attempt's parameters and files.
+    def describe(
+        self, attempt: int, parameters: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Send an attempt's parameters and tags.
 
         A parameter can't change in MLflow: what differs from an earlier attempt becomes a tag.
         """
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Param
 
         known = self._client.get_run(self.run_id).data.params
         new = [Param(key, value) for key, value in parameters.items() if key not in known]
-        changed = [
-            RunTag(f"ringshard.attempt-{attempt}.{key}", value)
+        changed = {
+            f"attempt-{attempt}.{key}": value
             for key, value in parameters.items()
             if known.get(key, value) != value
-        ]
-        self._client.log_batch(self.run_id, params=new, tags=changed)
-        for file in files:
-            self._client.log_artifact(self.run_id, str(file), f"attempts/{attempt}")
+        }
+        self._client.log_batch(self.run_id, params=new, tags=_tags({**tags, **changed}))
 
-    def log(self, points: Iterable[Point], lost: int) -> None:
-        """Send points, and the number of lines that can never arrive where there are any."""
-        from mlflow.entities import Metric, RunTag
+    def attach(self, name: str, text: str) -> None:
+        """Keep a text as a file of the run; a file of this name is replaced."""
+        self._client.log_text(self.run_id, text, name)
+
+    def log(self, points: Iterable[Point], tags: Mapping[str, str]) -> None:
+        """Send points, and tags with them."""
+        from mlflow.entities import Metric
 
         metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
-        tags = [RunTag("ringshard.incomplete", f"{lost} lines lost")] if lost else []
-        self._client.log_batch(self.run_id, metrics=metrics, tags=tags)
+        self._client.log_batch(self.run_id, metrics=metrics, tags=_tags(tags))
 
-    def wait(self, status: str) -> None:
-        """Say that it goes on later."""
-        self._client.update_run(self.run_id, status=status)
+    def tell(self, status: str, tags: Mapping[str, str], ended: float | None = None) -> None:
+        """Set the status, with tags that say more of it; ended: since when it is final [s]."""
+        self._client.log_batch(self.run_id, tags=_tags(tags))
+        if ended is None:
+            self._client.update_run(self.run_id, status=status)
+        else:
+            self._client.set_terminated(self.run_id, status, round(ended * 1000))
 
-    def end(self, status: str, told_in: Path) -> None:
-        """Set the final status, as of the time when the file that tells it was written."""
-        self._client.set_terminated(self.run_id, status, _milliseconds(told_in))
+    def tell_parent(self, stands: Standing) -> None:
+        """Set the status of the sweep, if it has one in MLflow."""
+        parent = self._client.get_run(self.run_id).data.tags.get("mlflow.parentRunId")
+        if parent is not None:
+            self._client.set_tag(parent, "ringshard.state", stands.state)
+            if stands.is_final:
+                self._client.set_terminated(parent, stands.status)
+            else:
+                self._client.update_run(parent, status=stands.status)
+
+    def status(self) -> str:
+        """The status that MLflow has."""
+        return str(self._client.get_run(self.run_id).info.status)
 
 
-def _milliseconds(file: Path) -> int:
-    return round(file.stat().st_mtime * 1000)
+def _tags(tags: Mapping[str, str]) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(f"ringshard.{key}", value[:_LONGEST]) for key, value in tags.items()]

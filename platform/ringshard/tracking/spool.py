@@ -141,6 +141,11 @@ class SpoolFile:
         """The metrics of a record that no earlier spool of this writer holds."""
         return {k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}
 
+    def among(self, history: Iterable["SpoolFile"]) -> list["SpoolFile"]:
+        """The earlier spools of this writer."""
+        mine = (self.attempt, self.restart)
+        return [s for s in history if s.writer == self.writer and (s.attempt, s.restart) < mine]
+
 
 def listed(run_dir: Path) -> list[SpoolFile]:
     """All spools of a run, oldest first, none of them read."""
@@ -152,9 +157,12 @@ def listed(run_dir: Path) -> list[SpoolFile]:
 
 
 def spools(run_dir: Path) -> list[SpoolFile]:
-    """All spools of a run, oldest first, with their marks (for which the older ones are read)."""
+    """All spools of a run, oldest first, with their marks (for which the older ones are read).
+
+    What nodes note has none: time never passes twice.
+    """
     found = listed(run_dir)
-    for writer in {spool.writer for spool in found}:
+    for writer in {spool.writer for spool in found if spool.writer[:5] != "node-"}:
         _mark([spool for spool in found if spool.writer == writer])
     return found
 

@@ -25,3 +25,5 @@ class Tracking:
     """MLflow experiment."""
     flush_timeout_s: float = 30.0
     """How long the end of a run waits for the last points to be shipped [s]."""
+    system_every_s: float = 15.0
+    """How often each node's load, memory, disk, network and GPUs are noted [s]; 0: never."""

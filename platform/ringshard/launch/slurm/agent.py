@@ -14,7 +14,7 @@ import psutil
 
 from ringshard.config.schema.job import Job
 from ringshard.files import read_json, write_json
-from ringshard.launch import torchrun
+from ringshard.launch import torchrun, tracker
 from ringshard.launch.failure import first_failure
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir, RunningError
@@ -24,7 +24,7 @@ from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import CHECKPOINT, Noted, Signals, blocked
 from ringshard.launch.slurm.verdict import CANCELLED, PREEMPTED, TIMEOUT, Verdict, judge, refuse
 from ringshard.launch.stop import StopRequests
-from ringshard.launch.tracker import Shipper, end_shipper, start_shipper
+from ringshard.launch.tracker import Tracker
 
 _TICK_S = 0.05
 _IDLE_S = 0.3
@@ -72,19 +72,14 @@ class Agent:
             self._finish(number, refused, 1)
             raise RuntimeError(refused.why)
         with attempts.output_to(folder / f"node-{self.node.index}.log"):
-            shipper = self._shipper(job, number)
-            code = self._ranks(job, number, noted, shipper)
+            tracking = tracker.start(job, self.run.path, number, self.node.index, on_cluster=True)
+            code = self._ranks(job, number, noted, tracking)
             if self.node.is_first:
-                self._end(number, job, code, noted, shipper)
+                self._end(number, job, code, noted, tracking)
             else:
                 self._follow(folder, code, noted)
 
-    def _shipper(self, job: Job, number: int) -> Shipper | None:
-        if not self.node.is_first:
-            return None
-        return start_shipper(job.tracking, self.run.path, number, on_cluster=True)
-
-    def _ranks(self, job: Job, number: int, noted: Noted, shipper: Shipper | None) -> int:
+    def _ranks(self, job: Job, number: int, noted: Noted, tracking: Tracker) -> int:
         """Starts torchrun and waits for its end, which a signal brings about; no rank outlives it.
 
         Only once it runs may a signal that came early arrive here; torchrun never gets any.
@@ -97,10 +92,10 @@ class Agent:
         while ranks.poll() is None:
             watch.look()
             time.sleep(_TICK_S)
-        kill_descendants(spared=[shipper.pid] if shipper else [])
+        kill_descendants(spared=tracking.spared)
         return ranks.returncode
 
-    def _end(self, number: int, job: Job, code: int, noted: Noted, shipper: Shipper | None) -> None:
+    def _end(self, number: int, job: Job, code: int, noted: Noted, tracking: Tracker) -> None:
         """The first node judges the attempt, tells all, and does what follows from it."""
         reason, came_to = self._reason(noted, job), self.run.result(number).get("outcome")
         if reason is None and came_to == "stopped" and code == 0:  # a rank alone was signalled
@@ -111,7 +106,7 @@ class Agent:
         verdict = judge(reason, finished, past, job.launcher)
         self._finish(number, verdict, code)
         patience = job.tracking.flush_timeout_s if reason is None else 2.0
-        end_shipper(shipper, patience, StopRequests())
+        tracking.end(patience, StopRequests())
         if verdict.outcome is Outcome.requeued:
             self._queue_again(number, verdict, code)
         self._leave(verdict.outcome, self.run.attempt(number))

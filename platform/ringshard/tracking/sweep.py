@@ -1,0 +1,55 @@
+"""The parent run of a sweep in MLflow: one for all members, whichever of them comes first."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock
+
+from ringshard.files import read_json, write_json
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import Queue, State, ask_queue, state
+from ringshard.tracking.standing import KILLED, RUNNING, Standing
+
+
+def parent(client: Any, experiment_id: str, sweep: Path, user: str) -> str:
+    """The id of a sweep's run in an experiment, which is made if need be.
+
+    MLflow has no unique tags: the members, which share the sweep's folder, come one at a time.
+    """
+    with FileLock(sweep / "mlflow.lock"):
+        key = _key(sweep / "mlflow.json")
+        found = client.search_runs([experiment_id], f"tags.`ringshard.sweep_key` = '{key}'")
+        if found:
+            return str(found[0].info.run_id)
+        tags = {"ringshard.sweep_key": key, "ringshard.sweep": sweep.name, "mlflow.user": user}
+        made = client.create_run(experiment_id, tags=tags, run_name=sweep.name)
+        return str(made.info.run_id)
+
+
+def _key(noted: Path) -> str:
+    """Stays with the folder wherever it is moved; noted first, should creation be cut off."""
+    if (known := read_json(noted)) is None:
+        known = {"key": uuid4().hex}
+        write_json(noted, known)
+    return str(known["key"])
+
+
+def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
+    """Where the members that exist stand together: at work as long as one is."""
+    members = [RunDir(file.parent) for file in sweep.glob("*/run.json")]
+    random.shuffle(members)  # of thousands, one that lives is met soon
+    queue, states = cache(ask), Counter[State]()
+    for member in members:
+        stands = state(member, queue())
+        if stands.lives:
+            return Standing(RUNNING, State.running.name)
+        states[stands] += 1
+    told = ", ".join(sorted(f"{count} {stands.name}" for stands, count in states.items()))
+    if set(states) == {State.done}:
+        return Standing("FINISHED", told)
+    return Standing("FAILED" if states[State.failed] else KILLED, told)

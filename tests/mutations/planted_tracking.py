@@ -1,0 +1,91 @@
+"""Known bugs of tracking: points that are lost or doubled, and a status that is not true."""
+
+from mutations.planted import Bug
+
+TRACKING = "platform/ringshard/tracking"
+STANDING = "tests/tracking/test_standing.py"
+REPEATS = "tests/tracking/test_repeats.py"
+REAP = "tests/tracking/test_reap.py"
+
+BUGS = [
+    Bug(
+        "steps trained again are recorded twice",
+        f"{TRACKING}/spool.py",
+        "{k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}",
+        "dict(record.metrics)",
+        "tests/tracking/test_spool.py::test_a_resumed_run_repeats_no_step[2-0]",
+    ),
+    Bug(
+        "points are noted as shipped before MLflow has them",
+        f"{TRACKING}/shipper.py",
+        "remote.log(batch.points, lost)\n            self._note(arrived)",
+        "self._note(arrived)\n            remote.log(batch.points, lost)",
+        "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
+    ),
+    Bug(
+        "a failed run is FINISHED",
+        f"{TRACKING}/standing.py",
+        'Outcome.failed: "FAILED"',
+        'Outcome.failed: "FINISHED"',
+        f"{STANDING}::test_an_attempt_that_was_ended_has_another_status_than_its_end"
+        "[failed-crashed-told3]",
+    ),
+    Bug(
+        "a run whose agent was killed goes on in MLflow for ever",
+        f"{TRACKING}/standing.py",
+        "return Standing(KILLED, f",
+        "return Standing(RUNNING, f",
+        f"{STANDING}::test_an_attempt_that_nobody_ended_is_at_work_while_held",
+    ),
+    Bug(
+        "lines dropped at the end are not counted",
+        f"{TRACKING}/spool.py",
+        "self._write(_seal(self._step, {}, self.dropped))",
+        "pass",
+        "tests/tracking/test_spool.py::test_lines_dropped_at_the_end_are_counted_when_it_closes",
+    ),
+    Bug(
+        "MLflow says that a run which waits is killed",
+        f"{TRACKING}/standing.py",
+        "Outcome.requeued: QUEUED",
+        "Outcome.requeued: KILLED",
+        f"{STANDING}::test_a_run_in_the_queue_is_killed_or_one_that_left_it_waits_for_ever",
+    ),
+    Bug(
+        "a step that came out otherwise counts as the same",
+        f"{TRACKING}/repeats.py",
+        "return abs(new - old) / max(abs(new), abs(old))",
+        "return 0.0",
+        f"{REPEATS}::test_a_step_that_comes_out_otherwise_goes_unnoticed",
+    ),
+    Bug(
+        "a point is shipped twice after a restart, at another time",
+        f"{TRACKING}/batches.py",
+        "time_ms = round(record.time * 1000)",
+        "import time\n    time_ms = round(time.time() * 1000)",
+        "tests/tracking/test_shipper.py"
+        "::test_a_shipper_killed_in_mid_run_leaves_nothing_out_and_nothing_twice",
+    ),
+    Bug(
+        "each member of a sweep makes a parent",
+        f"{TRACKING}/sweep.py",
+        "        if found:\n",
+        "        if False:\n",
+        "tests/tracking/test_sweep.py"
+        "::test_members_that_start_at_once_have_several_parents_or_no_flat_tags",
+    ),
+    Bug(
+        "files are sent again and again",
+        f"{TRACKING}/shipper.py",
+        "if name not in self._ledger.attached:",
+        "if True:",
+        "tests/tracking/test_shipper.py::test_files_arrive_twice_or_with_secrets_or_hold_up_points",
+    ),
+    Bug(
+        "a run that another machine may be at work on is closed",
+        f"{TRACKING}/reap.py",
+        "if host not in (None, socket.gethostname(), *lost_hosts):",
+        "if False:",
+        f"{REAP}::test_a_run_of_another_machine_is_closed_without_its_word",
+    ),
+]
