@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from ringshard.report.curve import Curve, joined
-from ringshard.tracking.spool import listed, unsealed
+from ringshard.tracking.spool import NODE, listed, unsealed
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,14 @@ class Recorded:
         return sum(segment.dropped for segment in self.segments)
 
     def curves(self) -> dict[str, Curve]:
-        """Every metric over all segments; what a resumed run passes again counts once."""
+        """Every metric over all segments; what a resumed run passes again counts once; time never
+        passes again."""
         parts: dict[str, list[Curve]] = {}
         marks: dict[tuple[str, str], int] = {}
         for segment in self.segments:
             for key, curve in segment.curves.items():
-                mark = marks.get((segment.writer, key), -1)
+                is_timed = segment.writer.startswith(NODE)
+                mark = -1 if is_timed else marks.get((segment.writer, key), -1)
                 fresh = curve.after(mark) if mark >= 0 else curve
                 if len(fresh):
                     parts.setdefault(key, []).append(fresh)

@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+NODE = "node-"
+"""Writers of this beginning note seconds in place of steps."""
 _NAME = re.compile(r"spool-(\d+)\.(\d+)-(.+)\.jsonl")
 _SEAL = len(',"crc":"00000000"}')
 
@@ -162,7 +164,7 @@ def spools(run_dir: Path) -> list[SpoolFile]:
     What nodes note has none: time never passes twice.
     """
     found = listed(run_dir)
-    for writer in {spool.writer for spool in found if spool.writer[:5] != "node-"}:
+    for writer in {spool.writer for spool in found if not spool.writer.startswith(NODE)}:
         _mark([spool for spool in found if spool.writer == writer])
     return found
 
