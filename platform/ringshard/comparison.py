@@ -119,6 +119,8 @@ def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> N
     for one in series:
         print(f"{one.title}. {one.about}")
         console.print(_scaling_table(one))
+    if spent := tables.spent_together(runs):
+        print(spent)
     for sentence in tables.notes(runs, metric):
         print(sentence)
 

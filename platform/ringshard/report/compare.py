@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringshard.report.compared import Compared, last, mfu, step, tokens_per_s
+from ringshard.report.goodput import clock, total
 from ringshard.report.groups import (
     by_seed,
     differences,
@@ -148,7 +149,18 @@ def table_of_keys(runs: Sequence[Compared]) -> tuple[Table, list[str]] | None:
     return drawn, keys[MOST_ROWS:]
 
 
+def spent_together(runs: Sequence[Compared]) -> str:
+    """Where the wall time of all runs went, in a line; empty where nothing tells."""
+    told = total([run.goodput for run in runs if run.goodput])
+    if not told.wall_ms:
+        return ""
+    parts = sorted(((ms, part) for part, ms in told.parts.items()), reverse=True)
+    shares = [f"{part} {ms / told.wall_ms:.1%}" for ms, part in parts if ms >= told.wall_ms / 1000]
+    return f"{clock(told.wall_ms)} of wall time: {', '.join(shares)}"
+
+
 MOST_NOTES = 20
+"""Of a comparison."""
 
 
 def notes(runs: Sequence[Compared], metric: str) -> list[str]:
