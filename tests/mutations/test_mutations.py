@@ -13,7 +13,14 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from mutations import planted, planted_checkpoint, planted_optim, planted_ring, planted_slurm
+from mutations import (
+    planted,
+    planted_checkpoint,
+    planted_optim,
+    planted_report,
+    planted_ring,
+    planted_slurm,
+)
 from mutations.planted import Bug
 from mutations.planted_outside import OUTSIDE
 
@@ -21,6 +28,7 @@ BUGS = [
     *planted.BUGS,
     *planted_checkpoint.BUGS,
     *planted_optim.BUGS,
+    *planted_report.BUGS,
     *planted_ring.BUGS,
     *planted_slurm.BUGS,
 ]
