@@ -73,7 +73,8 @@ def _with_job(runs: Sequence[Compared]) -> list[Compared]:
     found = []
     for run in runs:
         try:
-            found += [run] if run.config else []
+            run.config  # noqa: B018  # raises
+            found.append(run)
         except ConfigError as error:
             print(f"{error}: left out", file=sys.stderr)
     if not found:

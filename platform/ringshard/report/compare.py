@@ -28,13 +28,17 @@ MOST_RUNS = 6
 """Runs that have a column each in that table."""
 
 
+_FOUR, _TWO = "{:.4g}".format, "{:.2g}".format
+"""Significant digits, of a number and of a deviation."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A number of every run."""
 
     title: str
     value: Callable[[Compared], float | None]
-    form: Callable[[float], str] = "{:.4g}".format
+    form: Callable[[float], str] = _FOUR
     best: Callable[[Sequence[float]], float] | None = None
     """Which of several is the best."""
 
@@ -129,7 +133,8 @@ def over(column: Column, members: Sequence[Compared]) -> str:
         return ""
     text = column.form(found.mean)
     if found.deviation is not None:
-        text += f" ± {column.form(found.deviation)}"
+        form = _TWO if column.form is _FOUR else column.form
+        text += f" ± {form(found.deviation)}"
     return text + (f" ({found.left_out} not finite)" if found.left_out else "")
 
 
