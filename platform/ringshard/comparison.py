@@ -73,7 +73,8 @@ def _with_job(runs: Sequence[Compared]) -> list[Compared]:
     found = []
     for run in runs:
         try:
-            found += [run] if run.config else []
+            run.config  # noqa: B018  # raises
+            found.append(run)
         except ConfigError as error:
             print(f"{error}: left out", file=sys.stderr)
     if not found:
@@ -119,6 +120,8 @@ def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> N
     for one in series:
         print(f"{one.title}. {one.about}")
         console.print(_scaling_table(one))
+    if spent := tables.spent_together(runs):
+        print(spent)
     for sentence in tables.notes(runs, metric):
         print(sentence)
 

@@ -13,6 +13,7 @@ from ringshard.launch import housekeeping
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import State, ask_queue, job_id, state
 from ringshard.launch.table import error, table
+from ringshard.report.goodput import spent
 from ringshard.report.runs import Run, find
 
 app = typer.Typer(no_args_is_help=True, help="Runs on disk and in the queue.")
@@ -75,8 +76,9 @@ def _matching(runs: list[Run], where: list[str], sweep: str | None) -> list[Run]
 
 @app.command()
 def show(run: One) -> None:
-    """One run: its attempts, job, place and size."""
-    (found,) = _runs([run], one=True)
+    """One run: its attempts, job, place and size, and where its time went."""
+    (whole,) = _whole_runs([run], one=True)
+    found = whole.dir
     stands = state(found, ask_queue())
     accounted = housekeeping.accounted(found)
     facts = {
@@ -89,6 +91,7 @@ def show(run: One) -> None:
     }
     print("\n".join(f"{name:<8} {value}" for name, value in facts.items() if value))
     _console().print(_attempts(found))
+    print(*spent(whole.goodput), sep="\n")
 
 
 def _attempts(run: RunDir) -> Table:
@@ -190,7 +193,11 @@ def pin(folders: Folders, undo: Annotated[bool, typer.Option("--undo")] = False)
 
 
 def _runs(folders: list[Path], one: bool = False) -> list[RunDir]:
-    runs = [run.dir for run in find(folders)]
+    return [run.dir for run in _whole_runs(folders, one)]
+
+
+def _whole_runs(folders: list[Path], one: bool) -> list[Run]:
+    runs = find(folders)
     if one and len(runs) != 1:
         raise ConfigError(f"{folders[0]} holds {len(runs)} runs: give the folder of one")
     return runs

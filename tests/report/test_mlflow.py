@@ -57,6 +57,7 @@ def test_a_command_reads_one_run_or_a_whole_experiment(
 ) -> None:
     uri = both[2]
     done = ringshard("compare", "--uri", uri, "run-0", "run-1")
+    assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" run-")]
     assert [row[0] for row in rows] == ["run-0", "run-1"] and rows[1][4:6] == ["*1.5", "*1.52"]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringshard.launch.progress import progress
 from ringshard.report import record
 from ringshard.report.curve import Curve, thinned
 from ringshard.tracking.spool import Spool, read_spool, spools
@@ -74,6 +75,24 @@ def test_an_empty_run_has_curves(tmp_path: Path) -> None:
     Spool(tmp_path, 2).log(1, {})
     assert record.read(tmp_path).curves() == {}
     assert record.read(tmp_path / "nowhere").curves() == {}
+
+
+@given(lines)
+def test_a_run_is_elsewhere_than_its_last_lines_say(told: list[Line]) -> None:
+    """The newest step, and the newest of its metrics, whatever is damaged or half written."""
+    with tempfile.TemporaryDirectory() as folder:
+        spool = Spool(Path(folder), 1)
+        for step, metrics in told:
+            spool.log(step, metrics)
+        spool.close()
+        with spool.path.open("ab") as file:
+            file.write(b'{"damaged"}\n{"time":1.0,"step":99')
+        records = [record for record, _ in read_spool(spool.path) if record]
+        newest = {key: value for record in records for key, value in record.metrics.items()}
+        found = progress(Path(folder))
+        assert repr(found.loss) == repr(newest.get("train/loss"))
+        if "train/loss" not in newest:  # else earlier lines may be left unread
+            assert found.step == max((record.step for record in records), default=0)
 
 
 values = st.lists(

@@ -1,13 +1,15 @@
 """How far a run has come, from the end of its newest spool: cheap enough to be asked of many."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringshard.tracking.spool import read_spool
+from ringshard.tracking.spool import opened, read_spool
 
 _TAIL = 64 * 1024
 """What is read of a spool [bytes]."""
+_WANTED = {"train/loss", "perf/tokens_per_s"}
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,11 @@ def progress(run_dir: Path) -> Progress:
         return Progress()
     newest = max(spools, key=lambda file: file.stat().st_mtime)
     step, metrics = 0, dict[str, float]()
-    for record, _ in read_spool(newest, _line_start(newest)):
-        if record:
-            step, metrics = max(step, record.step), metrics | record.metrics
+    for line in reversed(_last_lines(newest)):
+        if record := opened(line):
+            step, metrics = max(step, record.step), record.metrics | metrics
+            if metrics.keys() >= _WANTED:
+                break
     return Progress(step, metrics.get("train/loss"), metrics.get("perf/tokens_per_s"))
 
 
@@ -63,11 +67,10 @@ class Follower:
                     yield record.step, record.metrics[self.metric]
 
 
-def _line_start(file: Path) -> int:
-    """A place near the end where a line begins [bytes]."""
-    begin = max(0, file.stat().st_size - _TAIL)
-    if begin == 0:
-        return 0
-    with file.open("rb") as opened:
-        opened.seek(begin)
-        return begin + len(opened.readline())
+def _last_lines(file: Path) -> list[bytes]:
+    """Whole lines near the end."""
+    with file.open("rb") as tail:
+        begin = max(0, tail.seek(0, os.SEEK_END) - _TAIL)
+        tail.seek(begin)
+        lines = tail.read().split(b"\n")[:-1]  # what follows the last end is still being written
+    return lines[1:] if begin else lines

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringshard.report.compared import Compared, last, mfu, step, tokens_per_s
+from ringshard.report.goodput import clock, total
 from ringshard.report.groups import (
     by_seed,
     differences,
@@ -27,13 +28,17 @@ MOST_RUNS = 6
 """Runs that have a column each in that table."""
 
 
+_FOUR, _TWO = "{:.4g}".format, "{:.2g}".format
+"""Significant digits, of a number and of a deviation."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A number of every run."""
 
     title: str
     value: Callable[[Compared], float | None]
-    form: Callable[[float], str] = "{:.4g}".format
+    form: Callable[[float], str] = _FOUR
     best: Callable[[Sequence[float]], float] | None = None
     """Which of several is the best."""
 
@@ -128,7 +133,8 @@ def over(column: Column, members: Sequence[Compared]) -> str:
         return ""
     text = column.form(found.mean)
     if found.deviation is not None:
-        text += f" ± {column.form(found.deviation)}"
+        form = _TWO if column.form is _FOUR else column.form
+        text += f" ± {form(found.deviation)}"
     return text + (f" ({found.left_out} not finite)" if found.left_out else "")
 
 
@@ -148,7 +154,18 @@ def table_of_keys(runs: Sequence[Compared]) -> tuple[Table, list[str]] | None:
     return drawn, keys[MOST_ROWS:]
 
 
+def spent_together(runs: Sequence[Compared]) -> str:
+    """Where the wall time of all runs went, in a line; empty where nothing tells."""
+    told = total([run.goodput for run in runs if run.goodput])
+    if not told.wall_ms:
+        return ""
+    parts = sorted(((ms, part) for part, ms in told.parts.items()), reverse=True)
+    shares = [f"{part} {ms / told.wall_ms:.1%}" for ms, part in parts if ms >= told.wall_ms / 1000]
+    return f"{clock(told.wall_ms)} of wall time: {', '.join(shares)}"
+
+
 MOST_NOTES = 20
+"""Of a comparison."""
 
 
 def notes(runs: Sequence[Compared], metric: str) -> list[str]:

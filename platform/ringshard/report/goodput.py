@@ -75,6 +75,26 @@ def total(runs: Iterable[Goodput]) -> Goodput:
     return Goodput({name: sum(one.parts[name] for one in every) for name in PARTS})
 
 
+def spent(told: Goodput) -> list[str]:
+    """A line for each part that took any time, the longest first."""
+    if not told.wall_ms:
+        return []
+    parts = sorted(((ms, part) for part, ms in told.parts.items() if ms), reverse=True)
+    return [f"\ntime     {clock(told.wall_ms)} from its first sign to its last"] + [
+        f"  {part:<11}{clock(ms):>10}  {ms / told.wall_ms:>6.1%}  {PARTS[part]}"
+        for ms, part in parts
+    ]
+
+
+def clock(ms: int) -> str:
+    """Milliseconds as people say them."""
+    minutes, seconds = divmod(ms / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{int(seconds):02}"
+    return f"{minutes}:{int(seconds):02}" if minutes else f"{seconds:.1f} s"
+
+
 def goodput(attempts: Sequence[Attempt], waits_since: float | None, now: float) -> Goodput:
     """Where the time of these attempts went, in their order.
 

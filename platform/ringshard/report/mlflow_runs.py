@@ -1,6 +1,7 @@
 """Runs as MLflow tells them, where their directories are out of reach."""
 
 import math
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,6 +143,7 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
     store.check(uri)
     if uri.startswith("sqlite:") and not store.sqlite_path(uri).exists():
         raise ConfigError(f"--uri {uri}: there is no such file, give the mlflow.db of your runs")
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
     try:
         client = store.connect(uri)
         homes = {home.name: home.experiment_id for home in _pages(client.search_experiments)}

@@ -114,10 +114,11 @@ def read_spool(path: Path, offset: int = 0) -> Iterator[tuple[Record | None, int
                 return
             offset += len(line)
             if line != b"\n":
-                yield _open(line[:-1]), offset
+                yield opened(line[:-1]), offset
 
 
-def _open(line: bytes) -> Record | None:
+def opened(line: bytes) -> Record | None:
+    """The record of a line without its end; None where it is damaged."""
     body = unsealed(line)
     return None if body is None else Record(**json.loads(body))
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ringshard.errors import ConfigError
-from ringshard.report.compare import best, columns, notes, over
+from ringshard.report.compare import best, columns, notes, over, spent_together
 from ringshard.report.compared import Compared, step
 from ringshard.report.goodput import PARTS
 from ringshard.report.groups import by_seed, differences, shown, telling, told_apart, unique_names
@@ -58,7 +58,7 @@ def page(
 {_summary(runs, metric, data)}
 {_seeds(runs, metric)}
 {_scaling(scaling)}
-{_plots(data, len(runs))}
+{_plots(data, runs)}
 {_keys(runs)}
 <script type="application/json" id="data">{_embedded(data)}</script>
 <script>{plotly}</script>
@@ -170,17 +170,17 @@ def _scaling(scaling: Sequence[Series]) -> str:
     return "".join(found)
 
 
-def _plots(data: Json, count: int) -> str:
+def _plots(data: Json, runs: Sequence[Compared]) -> str:
     curves = "".join(
         _card(f"curve-{place}", chart["title"], whole=place == 0)
         for place, chart in enumerate(data["curves"])
     )
     bars = "".join(_card(f"bar-{n}", chart["title"]) for n, chart in enumerate(data["bars"]))
-    told = _card("goodput", "Where the time went", whole=True, below=_parts(data))
+    told = _card("goodput", "Where the time went", whole=True, below=_parts(data, runs))
     parallel = _card("parallel", "Settings and results", whole=True, scroll=True)
     honest = (
-        f"Of a curve with more than {2 * buckets(count):,} points the least and the greatest of"
-        f" each of {buckets(count):,} stretches are drawn. A gap is a value that is not finite."
+        f"Of a curve with more than {2 * buckets(len(runs)):,} points the least and the greatest of"
+        f" each of {buckets(len(runs)):,} stretches are drawn. A gap is a value that is not finite."
         " Drag to zoom, double-click to zoom out."
     )
     return f"""<div class="bar"><div class="controls">
@@ -199,14 +199,15 @@ def _card(name: str, title: str, whole: bool = False, scroll: bool = False, belo
     return f'<div class="{kind}"><h2>{_text(title)}</h2>{inner}{below}</div>'
 
 
-def _parts(data: Json) -> str:
+def _parts(data: Json, runs: Sequence[Compared]) -> str:
     """The parts in words, for the colours of the bars."""
     told: dict[str, Any] = data["goodput"] or {"parts": {}}
+    whole = f"<p>All together: {_text(spent_together(runs))}.</p>"
     items = "".join(
         f'<div><span class="dot part-{part}"></span>{part}: {_text(PARTS[part])}</div>'
         for part in told["parts"]
     )
-    return f'<div class="small parts">{items}</div>'
+    return f'<div class="small">{whole}<div class="parts">{items}</div></div>'
 
 
 def _keys(runs: Sequence[Compared]) -> str:

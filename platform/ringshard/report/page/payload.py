@@ -175,13 +175,11 @@ def _dimension(title: str, values: Sequence[object], form: Callable[[Any], str] 
     """Places in [0, 1] of values on an axis, logarithmic where they span a decade."""
     texts = ["none" if value is None else form(value) for value in values]
     numbers = [_number(value) for value in values]
-    if any(number is None for number in numbers):
-        known = sorted({v for v in numbers if v is not None and math.isfinite(v)})
-        whole = all(n is not None or v is None for n, v in zip(numbers, values, strict=True))
-        if not (whole and known):
-            kinds = sorted(set(texts))
-            scale = {text: place / max(len(kinds) - 1, 1) for place, text in enumerate(kinds)}
-            return {"title": title, "places": [scale[text] for text in texts], "texts": texts}
+    words = any(n is None and v is not None for n, v in zip(numbers, values, strict=True))
+    if words:
+        kinds = sorted(set(texts))
+        scale = {text: place / max(len(kinds) - 1, 1) for place, text in enumerate(kinds)}
+        return {"title": title, "places": [scale[text] for text in texts], "texts": texts}
     return {"title": title, "places": _scaled(numbers), "texts": texts}
 
 

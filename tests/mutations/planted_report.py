@@ -1,0 +1,45 @@
+"""Known bugs of reports: of what is drawn, counted and grouped."""
+
+from mutations.planted import Bug
+
+REPORT = "platform/ringshard/report"
+RECORD = "tests/report/test_record.py::test_"
+GOODPUT = "tests/report/test_goodput.py::test_"
+
+BUGS = [
+    Bug(
+        "a peak is thinned away",
+        f"{REPORT}/curve.py",
+        "starts + np.where(broken, -np.inf, rows).argmax(1)",
+        "starts + np.where(broken, np.inf, rows).argmin(1)",
+        f"{RECORD}thinning_hides_a_peak_or_a_gap",
+    ),
+    Bug(
+        "a step that was trained again is drawn twice",
+        f"{REPORT}/record.py",
+        "curve.after(mark) if mark >= 0 else curve",
+        "curve",
+        f"{RECORD}columns_differ_from_the_lines",
+    ),
+    Bug(
+        "training that was lost counts as kept",
+        f"{REPORT}/goodput.py",
+        "limit = min(limit, float(",
+        "limit = max(limit, float(",
+        f"{GOODPUT}time_of_a_run_is_counted_twice_or_not_at_all",
+    ),
+    Bug(
+        "time between reports that nobody claims is dropped",
+        f"{REPORT}/goodput.py",
+        "clock.spend(rest, event.time_ms - sum(taken.values()))",
+        "clock.now_ms = max(clock.now_ms, event.time_ms - sum(taken.values()))",
+        f"{GOODPUT}parts_do_not_sum_to_the_wall_time",
+    ),
+    Bug(
+        "the best run is one that diverged",
+        f"{REPORT}/compare.py",
+        """if value is not None and math.isfinite(value) and "diverged" not in run.state""",
+        "if value is not None and math.isfinite(value)",
+        "tests/report/test_compare.py::test_the_best_of_runs_is_one_that_diverged",
+    ),
+]
