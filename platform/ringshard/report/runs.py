@@ -120,9 +120,12 @@ def find(folders: list[Path]) -> list[Run]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    for pattern in ("run.json", "*/run.json", "*/*/run.json", "*/*/*/run.json"):
-        if found := [file.parent for file in folder.glob(pattern)]:
-            return found
+    if (folder / "run.json").is_file():
+        return [folder]
+    below = [f.parent for depth in (1, 2, 3) for f in folder.glob("*/" * depth + "run.json")]
+    apart = [path for path in below if path.relative_to(folder).parts[0] == "debug"]
+    if found := [path for path in below if path not in apart] or apart:
+        return found
     raise ConfigError(
         f"{folder} holds no run: give run folders, a sweep's folder or an output root"
     )
