@@ -81,6 +81,8 @@ def searched(folder: Path, *argv: str, stop_after: int | None = None) -> list[Tr
             with suppress(KeyboardInterrupt):
                 loop.run(stop)
             assert len(set(place.started)) == len(place.started), "a run was started twice"
+            done = [trial for trial in study.trials() if trial.state == "complete"]
+            assert {study.reported(trial) for trial in done} == {20}, "a quick run is not compared"
             return study.trials()
 
 

@@ -112,22 +112,23 @@ class Loop:
 
     def _ended(self, one: _Active, stop: StopRequests) -> bool:
         stands = self._place.state(one.run.dir)
+        self._follow(one, stands)  # the last values of one that has ended too: others are compared
         if stands.lives:
-            self._follow(one)
             return False
         if not (stop and stands in _BEGINS):  # what was stopped here goes on with the next command
             self._tell(one, stands)
         return True
 
-    def _follow(self, one: _Active) -> None:
+    def _follow(self, one: _Active, stands: State) -> None:
         """Reports what is new, and stops a run that is worse than others were."""
         for step, value in one.metric.new():
             self._study.report(one.trial, step, value)
-            if not one.stopped and self._study.is_hopeless(one.trial):
+            ends = not stands.lives or step == one.run.job.train.steps
+            if not (ends or one.stopped) and self._study.is_hopeless(one.trial):
                 one.stopped = True
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
                 why = f"{PRUNED}: {told} is worse than the median of the other trials"
-                cancel(one.run.dir, self._place.state(one.run.dir), why)
+                cancel(one.run.dir, stands, why)
 
     def _tell(self, one: _Active, stands: State) -> None:
         metric, trial = self._plan.metric, one.trial
