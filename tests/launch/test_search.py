@@ -46,6 +46,9 @@ class Paper:
     def state(self, run: RunDir) -> State:
         return state(run, None)
 
+    def prepare(self, run: Run) -> None:
+        pass
+
     def start(self, run: Run) -> None:
         self.started.append(run.dir.path)
         with run.dir.claimed():
@@ -117,6 +120,20 @@ def test_a_combination_that_is_not_valid_ends_the_search(tmp_path: Path) -> None
     assert {(t.point["train.global_batch"], t.point["train.micro_batch"]) for t in failed} == {
         ("8", "3")
     }
+
+
+def test_where_no_job_is_taken_all_trials_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: Paper, run: Run) -> None:
+        raise ConfigError("sbatch refuses the job")
+
+    argv = ("search=random", BATCH, "parallelism=single", "search.trials=1")
+    with monkeypatch.context() as patched, pytest.raises(ConfigError, match="sbatch refuses"):
+        patched.setattr(Paper, "start", refuse)
+        searched(tmp_path, *argv)
+    (trial,) = searched(tmp_path, *argv)
+    assert (trial.number, trial.state) == (0, "complete")
 
 
 SPELLED = {

@@ -6,6 +6,7 @@ a trial is noted before its run begins, and a run that goes on without its searc
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ringshard.child import ChildError
@@ -81,19 +82,22 @@ class Loop:
         return asked and not self._closed and len(self._active) < parallel
 
     def _begin(self, trial: Trial) -> None:
+        """A trial whose job or data are not valid has failed; where no job can be started at all,
+        the search ends, and the trial is for the next one."""
         try:
             run = self._found(trial) or self._plan.run(trial.point)
             self._study.note(trial, run=run.dir.path.name)
-            stands = self._place.state(run.dir)
-            self._say(trial, f"{' '.join(self._plan.space.overrides(trial.point))}")
-            if stands in _BEGINS:
-                self._place.start(run)
-        except RunningError:
-            pass  # somebody has begun it meanwhile
+            begins = self._place.state(run.dir) in _BEGINS
+            self._say(trial, " ".join(self._plan.space.overrides(trial.point)))
+            if begins:
+                self._place.prepare(run)
         except (ConfigError, ChildError) as problem:
             if not self._stop:  # else Ctrl-C has ended what was asked
                 self._fail(trial, str(problem))
             return
+        if begins:
+            with suppress(RunningError):  # somebody else has begun it
+                self._place.start(run)
         self.runs.append(run)
         follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         self._active.append(_Active(trial, run, follower))
