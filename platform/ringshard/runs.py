@@ -127,9 +127,13 @@ def cancel(folders: Folders) -> None:
         print(f"{run.path.name}  {housekeeping.cancel(run, state(run, jobs))}", flush=True)
 
 
+_LEFT = ["launcher.wait=false", "launcher.metric=null", "launcher.minimize=true"]
+"""A command that waits for one run would begin the next one when that has ended."""
+
+
 @app.command()
 def retry(folders: Folders) -> None:
-    """Go on with the runs that ended without being done."""
+    """Go on with the runs that ended without being done; those on Slurm are not waited for."""
     from ringshard.config.compose import Command
     from ringshard.launch.resume import resume as go_on
 
@@ -139,7 +143,7 @@ def retry(folders: Folders) -> None:
         if stands in (State.done, State.pruned) or stands.lives:
             print(f"{run.path.name}  {stands.name}: skipped", flush=True)
             continue
-        codes.append(go_on(run.path, Command("train", [], [])))
+        codes.append(go_on(run.path, Command("train", [], _LEFT)))
     raise typer.Exit(max(codes))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 from runs import curve
 
+from ringshard.launch.failure import first_failure
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 MODEL = "model.config={hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"
 SMALL = ("data=text_files", "data.path=text.txt", "data.seq_len=16", "data.split=position")
@@ -19,6 +21,17 @@ def _rank_1(agent: int) -> psutil.Process:
         if process.environ().get("RANK") == "1":
             return process
     raise AssertionError("rank 1 does not run")
+
+
+def test_ranks_that_did_not_start_are_told_of_without_a_reason(tmp_path: Path) -> None:
+    text = (
+        "Traceback (most recent call last):\n  File x\nelastic.RendezvousError: port 7 is taken\n"
+    )
+    (tmp_path / "torchrun.log").write_text(text + "[W1] a word of the logger\n")
+    told = first_failure(tmp_path).message
+    assert told.startswith(
+        "the ranks did not start (elastic.RendezvousError: port 7 is taken): see"
+    )
 
 
 def test_a_killed_rank_is_named_although_its_neighbour_tells_of_a_lost_connection(

@@ -10,6 +10,7 @@ from typer import Exit
 
 from ringshard import runs
 from ringshard.launch.slurm import queue
+from ringshard.report.runs import find
 
 
 @pytest.mark.parametrize("command", ["list_", "cancel", "delete", "retry"])
@@ -34,3 +35,12 @@ def test_each_run_of_a_list_is_asked_for_by_itself(
     with suppress(Exit):
         getattr(runs, command)(folders)
     assert asked.read_text().splitlines() == ["squeue"] * 2
+
+
+def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None:
+    for name in ("runs/one", "sweeps/night/two", "debug/runs/three"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").write_text('{"created": 1}')
+    assert {run.name for run in find([tmp_path])} == {"one", "two"}
+    assert [run.name for run in find([tmp_path / "debug"])] == ["three"]
+    assert [run.name for run in find([tmp_path / "sweeps/night"])] == ["two"]

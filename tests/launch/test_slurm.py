@@ -13,7 +13,7 @@ from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
 from ringshard.launch import torchrun
 from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.slurm.agent import patience_s
+from ringshard.launch.slurm.agent import _Watch, patience_s
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import Noted, Signals
@@ -116,6 +116,24 @@ def test_two_nodes_disagree_on_why_they_stop(tmp_path: Path) -> None:
             told = one.first()
             assert told is not None and told[0] == expected
     assert noted(tmp_path, 0).first() is None
+
+
+def test_each_of_a_thousand_nodes_looks_for_files_twenty_times_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nodes").mkdir()
+    node = Node("12", 0, 1, [f"node{index}" for index in range(1000)])
+    noted = Noted(tmp_path / "nodes", node.index, len(node.hosts), Signals())
+    looked: list[str] = []
+    for name in ("exists", "glob"):
+        act = getattr(Path, name)
+        monkeypatch.setattr(Path, name, lambda *a, act=act, n=name: looked.append(n) or act(*a))
+    with subprocess.Popen(["sleep", "9"]) as ranks:
+        watch = _Watch(ranks, tmp_path, noted, {}, node)
+        for _ in range(100):
+            watch.look()
+        ranks.kill()
+    assert sorted(looked) == ["exists", "glob"]
 
 
 def test_a_verdict_queues_a_cancelled_run_again_or_gives_a_preempted_one_up() -> None:

@@ -92,7 +92,7 @@ OUTSIDE = [
     Bug(
         "done members of a sweep run again",
         f"{LAUNCH}/start.py",
-        "return run.dir.outcome() is Outcome.done and not run.again",
+        "return run.dir.outcome() is Outcome.done and run.after is None",
         "return False",
         "tests/launch/test_sweep.py::test_a_named_run_is_the_same_run_again",
     ),

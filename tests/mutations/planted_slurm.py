@@ -72,6 +72,13 @@ BUGS = [
         f"{SEARCH}a_search_that_was_stopped_tries_other_values_or_some_twice",
     ),
     Bug(
+        "what a run recorded between two looks is lost where it ended in between",
+        "platform/ringshard/launch/search/loop.py",
+        "self._follow(one, stands)  #",
+        "stands.lives and self._follow(one, stands)  #",
+        f"{SEARCH}a_point_that_was_tried_trains_again",
+    ),
+    Bug(
         "the worst trial is the best",
         "platform/ringshard/launch/search/show.py",
         "sign = 1 if minimize else -1",

@@ -41,16 +41,37 @@ def test_four_processes_on_two_nodes_take_another_curve(
     assert f"{list(curve(run.path, 'val/loss').values())[-1]:.4f} nats" in done.stdout
 
 
+def git(folder: Path, *words: str) -> None:
+    folder.mkdir(exist_ok=True)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
+    subprocess.run(["git", *who, *words], cwd=folder, check=True)
+
+
 def test_what_is_edited_while_a_job_is_held_runs(slurm: Cluster, folder: Path) -> None:
-    """Code and YAML alike."""
+    """Code and YAML alike; the code lies in a submodule of the user's repository."""
+    git(folder / "shared", "init", "-q")
     option, run = folder / "mine/experiment/telling.yaml", None
     option.parent.mkdir(parents=True)
-    ours = ("--config-dir", "mine", "experiment=telling", "user.modules=[told]", "train.steps=2")
+    ours = (
+        "--config-dir",
+        "mine",
+        "experiment=telling",
+        "user.modules=[ours.told]",
+        "train.steps=2",
+    )
     for text in ("as submitted", "as edited"):
         hook = f"hooks: {{told: {{also: yaml {text}}}}}"
         option.write_text(f"# @package _global_\ntrain: {{{hook}}}\n")
-        (folder / "told.py").write_text(TOLD.format(text=text))
-        run = run or submitted(folder, *TWO, *ours, "hardware.slurm.extra={hold: true}")
+        if not run:
+            (folder / "shared/told.py").write_text(TOLD.format(text=text))
+            git(folder / "shared", "add", ".")
+            git(folder / "shared", "commit", "-q", "-m", "as submitted")
+            git(folder, "init", "-q")
+            git(folder, "submodule", "--quiet", "add", str(folder / "shared"), "ours")
+            frozen = ("launcher.snapshot=git", "hardware.slurm.extra={hold: true}")
+            run = submitted(folder, *TWO, *ours, "train.steps=2", *frozen)
+        else:
+            (folder / "ours/told.py").write_text(TOLD.format(text=text))
     assert run
     slurm.slurm("scontrol", "release", run.job)
     assert run.ends()["outcome"] == "done"

@@ -141,7 +141,9 @@ def test_the_dry_run_shows_another_script_than_sbatch_gets(slurm: Cluster, folde
     assert script.read_text() in shown
 
 
-def test_a_member_that_waits_in_the_queue_is_run_here_as_well(slurm: Cluster, folder: Path) -> None:
+def test_a_member_that_waits_is_run_here_or_forgotten_once_it_is_cancelled(
+    slurm: Cluster, folder: Path
+) -> None:
     sweep = ("-m", "sweep.name=night", "train.seed=1,2", "hardware.nodes=1")
     held = command(folder, *sweep, "hardware.slurm.extra={hold: true}")
     assert held.returncode == 0, held.stderr
@@ -149,3 +151,9 @@ def test_a_member_that_waits_in_the_queue_is_run_here_as_well(slurm: Cluster, fo
     done = command(folder, *sweep, *here)
     assert done.returncode == 0 and done.stdout.count("pending: skipped") == 2, done.stderr
     assert not list(folder.rglob("attempts/2"))
+
+    slurm.slurm("scancel", *slurm.jobs())
+    until(lambda: not slurm.jobs(), 30, "the queue is empty")
+    assert set(states(folder).values()) == {"interrupted"}
+    again = command(folder, *sweep, "hardware.slurm.extra={hold: true}")
+    assert "2 runs as job" in again.stdout and len(slurm.jobs()) == 2, again.stderr

@@ -60,10 +60,17 @@ def first_failure(attempt: Path) -> Failure:
         return _told(errors)
     log = attempt / "torchrun.log"
     if not deaths:
-        return Failure(None, f"the ranks did not start: see {log}")
+        return Failure(None, f"the ranks did not start{_last_words(log)}: see {log}")
     rank, code = deaths[0].rank, deaths[0].code
     where = f"see {attempt / f'rank-{rank}.log'} and {log}"
     return Failure(rank, f"rank {rank} ended with exit code {code}: {where}")
+
+
+def _last_words(log: Path) -> str:
+    """Of torchrun itself, such as a port that is taken."""
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    words = [line.strip() for line in lines if re.match(r"\S*(Error|Exception)\b", line)]
+    return f" ({words[-1][:300]})" if words else ""
 
 
 def _errors(attempt: Path) -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ def _losses(result: dict[str, Any]) -> str:
 
 def table(rows: list[tuple[Run, str, int]]) -> None:
     """One line per member of a sweep: what it was given, how it ended, its losses."""
-    common = set.intersection(*(set(run.overrides) for run, _, _ in rows))
+    own = own_overrides([run for run, _, _ in rows])
     results = [run.dir.result(attempt) if attempt else {} for run, _, attempt in rows]
     steps = list({result["step"] for result in results if "step" in result})
     shown = Table(box=None, pad_edge=False)
@@ -105,12 +105,19 @@ def table(rows: list[tuple[Run, str, int]]) -> None:
         losses = [result.get("train_loss"), result.get("val_loss")]
         numbers = ["" if loss is None else f"{loss:.4f}" for loss in losses]
         numbers += [str(result.get("step", ""))] if steps[1:] else []
-        own = "\n".join(override for override in run.overrides if override not in common)
-        shown.add_row(own, run.dir.told(outcome), *numbers, run.dir.path.name)
+        shown.add_row(
+            "\n".join(own[run.dir.path]), run.dir.told(outcome), *numbers, run.dir.path.name
+        )
     print(f"\nruns in {short(rows[0][0].dir.path.parent)}")
     Console().print(shown)
     if steps[1:]:
         print("the members have not trained equally long: their losses say little of each other")
+
+
+def own_overrides(runs: list[Run]) -> dict[Path, list[str]]:
+    """What each member of a sweep was given that others were not."""
+    common = set.intersection(*(set(run.overrides) for run in runs)) if runs[1:] else set()
+    return {run.dir.path: [o for o in run.overrides if o not in common] for run in runs}
 
 
 def short(path: Path) -> str:
@@ -126,8 +133,10 @@ def results(runs: list[Run]) -> None:
         return
     sign = 1 if launcher.minimize else -1
     found = {run.dir.path: last_value(run.dir.path, launcher.metric) for run in runs}
+    own = own_overrides(runs) if runs[1:] else {}
     for path, value in sorted(found.items(), key=lambda item: _rank(item[1], sign)):
-        print(f"{path.name}  {launcher.metric}={'none' if value is None else f'{value:.6g}'}")
+        told = "none" if value is None else f"{value:.6g}"
+        print(f"{path.name}  {launcher.metric}={told}  {' '.join(own.get(path, []))}".rstrip())
 
 
 def _rank(value: float | None, sign: int) -> float:

@@ -1,6 +1,6 @@
 """Runs as a table: where they stand, how far they came, what went wrong."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.table import Table
@@ -12,20 +12,25 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import State, end
 
 
-def table(runs: Iterable[RunDir], stands: dict[Path, State]) -> Table:
-    """State, step, loss, tokens a second and what went wrong, a line a run."""
+def table(
+    runs: Iterable[RunDir], stands: dict[Path, State], own: Mapping[Path, list[str]] | None = None
+) -> Table:
+    """State, step, loss, tokens a second and what went wrong, a line a run.
+
+    own: what each was given that others were not.
+    """
     shown = Table(box=None, pad_edge=False)
-    for title in ("run", "state", "attempt", "step", "loss", "tok/s", "error"):
+    member = ["member"] if own else []
+    for title in ("run", *member, "state", "attempt", "step", "loss", "tok/s", "error"):
         right = title in ("attempt", "step", "loss", "tok/s")
         shown.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs:
         far, here = progress(run.path), stands[run.path]
         loss = "" if far.loss is None else f"{far.loss:.4f}"
         rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
-        attempt = str(run.last_attempt())
-        shown.add_row(
-            run.path.name, run.told(here.name), attempt, str(far.step), loss, rate, error(run, here)
-        )
+        given = [" ".join(own[run.path])] if own else []
+        numbers = (str(run.last_attempt()), str(far.step), loss, rate)
+        shown.add_row(run.path.name, *given, run.told(here.name), *numbers, error(run, here))
     return shown
 
 

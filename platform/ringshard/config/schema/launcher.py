@@ -40,10 +40,11 @@ class Launcher:
     """What the same command starts again of a sweep's members that are not done: all of them, those
     that failed, those that ran out of time, or none."""
     max_parallel: int | None = None
-    """Members of a sweep that run at once; null: one (local), or as many as Slurm starts."""
+    """Members of a sweep that run at once; null: one (local, or in a search), or as many as Slurm
+    starts."""
     wait: bool = False
     """slurm only: whether the command shows the runs until they end (Ctrl-C leaves them running);
-    else it ends once they are submitted."""
+    else it ends once they are submitted. A search always waits."""
     metric: str | None = None
     """Metric whose last value is the result of a run, as in val/loss: printed at the end by a
     command that waits, the best first, and given to a sweeper of Hydra's; null: val/loss in a

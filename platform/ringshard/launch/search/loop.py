@@ -6,6 +6,7 @@ a trial is noted before its run begins, and a run that goes on without its searc
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ringshard.child import ChildError
@@ -81,19 +82,22 @@ class Loop:
         return asked and not self._closed and len(self._active) < parallel
 
     def _begin(self, trial: Trial) -> None:
+        """A trial whose job or data are not valid has failed; where no job can be started at all,
+        the search ends, and the trial is for the next one."""
         try:
             run = self._found(trial) or self._plan.run(trial.point)
             self._study.note(trial, run=run.dir.path.name)
-            stands = self._place.state(run.dir)
-            self._say(trial, f"{' '.join(self._plan.space.overrides(trial.point))}")
-            if stands in _BEGINS:
-                self._place.start(run)
-        except RunningError:
-            pass  # somebody has begun it meanwhile
+            begins = self._place.state(run.dir) in _BEGINS
+            self._say(trial, " ".join(self._plan.space.overrides(trial.point)))
+            if begins:
+                self._place.prepare(run)
         except (ConfigError, ChildError) as problem:
             if not self._stop:  # else Ctrl-C has ended what was asked
                 self._fail(trial, str(problem))
             return
+        if begins:
+            with suppress(RunningError):  # somebody else has begun it
+                self._place.start(run)
         self.runs.append(run)
         follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         self._active.append(_Active(trial, run, follower))
@@ -112,22 +116,23 @@ class Loop:
 
     def _ended(self, one: _Active, stop: StopRequests) -> bool:
         stands = self._place.state(one.run.dir)
+        self._follow(one, stands)  # the last values of one that has ended too: others are compared
         if stands.lives:
-            self._follow(one)
             return False
         if not (stop and stands in _BEGINS):  # what was stopped here goes on with the next command
             self._tell(one, stands)
         return True
 
-    def _follow(self, one: _Active) -> None:
+    def _follow(self, one: _Active, stands: State) -> None:
         """Reports what is new, and stops a run that is worse than others were."""
         for step, value in one.metric.new():
             self._study.report(one.trial, step, value)
-            if not one.stopped and self._study.is_hopeless(one.trial):
+            ends = not stands.lives or step == one.run.job.train.steps
+            if not (ends or one.stopped) and self._study.is_hopeless(one.trial):
                 one.stopped = True
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
                 why = f"{PRUNED}: {told} is worse than the median of the other trials"
-                cancel(one.run.dir, self._place.state(one.run.dir), why)
+                cancel(one.run.dir, stands, why)
 
     def _tell(self, one: _Active, stands: State) -> None:
         metric, trial = self._plan.metric, one.trial

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ringshard.config.compose import Command
+from ringshard.config.schema.job import Job
 from ringshard.launch.freeze import freeze
 from ringshard.launch.housekeeping import cancel
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.start import create_stores, prepare, refuse_machine
+from ringshard.launch.start import create_stores, prepare
 from ringshard.launch.state import Queue, State, ask_queue, state
 from ringshard.launch.together import start_agent
 
@@ -27,8 +28,13 @@ class Place(Protocol):
     def state(self, run: RunDir) -> State:
         """Where a run stood at the last look."""
 
+    def prepare(self, run: Run) -> None:
+        """What a run needs before it starts; raises ConfigError or ChildError for what is wrong
+        with it."""
+
     def start(self, run: Run) -> None:
-        """Starts a run's next attempt; raises ConfigError where there is something wrong."""
+        """Starts the next attempt of a run that is prepared; raises ConfigError where no run could
+        be started."""
 
     def interrupt(self, run: RunDir, number: signal.Signals) -> None:
         """Hands a stop request on."""
@@ -51,10 +57,12 @@ class Here:
         agent = self._agents.get(run.path)
         return State.running if agent and agent.poll() is None else state(run, None)
 
+    def prepare(self, run: Run) -> None:
+        """See Place."""
+        prepare([run])
+
     def start(self, run: Run) -> None:
         """See Place."""
-        refuse_machine(run.job)
-        prepare([run])
         create_stores([run])
         with run.dir.claimed():
             attempt = freeze(run, self._command)
@@ -76,6 +84,7 @@ class OnSlurm:
     def __init__(self, command: Command, module: str) -> None:
         self._command, self._module = command, module
         self._jobs: Queue = None
+        self._missing: list[Job] = []
 
     def look(self) -> None:
         """See Place."""
@@ -85,15 +94,18 @@ class OnSlurm:
         """See Place."""
         return state(run, self._jobs)
 
+    def prepare(self, run: Run) -> None:
+        """See Place; data that are missing are prepared by a job."""
+        self._missing = prepare([run], ready_only=True)
+
     def start(self, run: Run) -> None:
         """See Place."""
         from ringshard.launch.slurm.start import submit_all  # submitit takes a third of a second
         from ringshard.launch.slurm.submission import submitting
 
         with submitting(Path(run.job.output.root)):
-            missing = prepare([run], ready_only=True)
             create_stores([run])
-            submit_all(self._command, [run], missing, self._module)
+            submit_all(self._command, [run], self._missing, self._module)
         self.look()
 
     def interrupt(self, run: RunDir, number: signal.Signals) -> None:

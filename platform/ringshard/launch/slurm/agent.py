@@ -21,7 +21,7 @@ from ringshard.launch.rundir import Outcome, RunDir, RunningError
 from ringshard.launch.slurm import attempt as attempts
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.node import Node
-from ringshard.launch.slurm.signals import CHECKPOINT, Noted, Signals, blocked
+from ringshard.launch.slurm.signals import CHECKPOINT, Noted, Signals, blocked, look_every_s
 from ringshard.launch.slurm.verdict import CANCELLED, PREEMPTED, TIMEOUT, Verdict, judge, refuse
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
@@ -88,7 +88,7 @@ class Agent:
         with blocked():
             ranks = torchrun.start(job, self.run.path, number, self.module, meeting)
         patience = patience_s(self.lead_s, self.kill_wait_s)
-        watch = _Watch(ranks, self.run.attempt(number), noted, patience, self.node.index)
+        watch = _Watch(ranks, self.run.attempt(number), noted, patience, self.node)
         while ranks.poll() is None:
             watch.look()
             time.sleep(_TICK_S)
@@ -114,7 +114,7 @@ class Agent:
     def _follow(self, folder: Path, code: int, noted: Noted) -> None:
         """Another node waits for the word of the first one and does the same."""
         write_json(folder / "nodes" / f"exit-{self.node.index}.json", {"ranks_rc": code})
-        end = attempts.exit_of(folder, timeout_s=60.0)
+        end = attempts.exit_of(folder, 60.0, len(self.node.hosts))
         outcome = attempts.outcome_of(end) or Outcome.failed
         if outcome in (Outcome.requeued, Outcome.failed):  # the first node may have points to ship
             _await_term(self.signals, len(self.signals.came), 60.0)
@@ -196,10 +196,12 @@ class _Watch:
         folder: Path,
         noted: Noted,
         patience: dict[str, float],
-        node: int,
+        node: Node,
     ) -> None:
         self._ranks, self._folder, self._noted, self._node = ranks, folder, noted, node
+        self._every_s, self._next = look_every_s(len(node.hosts)), 0.0
         self._told: set[int] = set()
+        self._stepped = False
         self._idle_since: float | None = None
         self._patience_s = patience
 
@@ -207,19 +209,21 @@ class _Watch:
         """Once a tick."""
         first = self._noted.first()
         if first is None:
-            if self._failed_elsewhere():
-                self._ranks.kill()
+            if time.monotonic() > self._next:
+                self._next = time.monotonic() + self._every_s
+                if self._failed_elsewhere():
+                    self._ranks.kill()
             return
         name, came = first
         torchrun.tell_ranks(self._ranks, self._told)
         late = time.time() - came > self._patience_s[name]
-        nothing_to_save = not (self._folder / "first-step.json").exists()
-        if late or nothing_to_save or self._idle():
+        self._stepped = self._stepped or (self._folder / "first-step.json").exists()
+        if late or not self._stepped or self._idle():  # before the first step nothing is saved
             self._ranks.kill()
 
     def _failed_elsewhere(self) -> bool:
         """Another node has given up: torchrun would wait for it at the next meeting."""
-        if self._node == 0:
+        if self._node.is_first:
             words = [read_json(f) for f in (self._folder / "nodes").glob("exit-*.json")]
             return any(word and word["ranks_rc"] for word in words) and self._idle()
         return (self._folder / "exit.json").exists()

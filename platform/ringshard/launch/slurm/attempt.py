@@ -31,7 +31,7 @@ def enter(run: RunDir, first: int, node: Node) -> int:
     number = first + node.restart
     folder = run.attempt(number)
     if not node.is_first:
-        _wait_for(folder / _STARTED)
+        _wait_for(folder / _STARTED, len(node.hosts))
         return number
     if not folder.exists():
         with whole_folder(folder) as new:
@@ -59,12 +59,12 @@ def _take_data(folder: Path) -> None:
         write_whole(file, as_yaml(job))
 
 
-def _wait_for(file: Path) -> None:
+def _wait_for(file: Path, nodes: int) -> None:
     until = time.monotonic() + _PATIENCE_S
     while not file.exists():
         if time.monotonic() > until:
             raise TimeoutError(f"{file} did not appear: is the file system shared by all nodes?")
-        time.sleep(0.1)
+        time.sleep(_tick_s(nodes))
 
 
 def past(run: RunDir, first: int, now: int, reason: str | None) -> Past:
@@ -101,13 +101,18 @@ def output_to(file: Path) -> Iterator[None]:
     yield
 
 
-def exit_of(folder: Path, timeout_s: float) -> dict[str, Any] | None:
+def _tick_s(nodes: int) -> float:
+    """How often one of many that wait for the same file looks for it [s]."""
+    return max(0.1, nodes / 1000)
+
+
+def exit_of(folder: Path, timeout_s: float, nodes: int) -> dict[str, Any] | None:
     """The word of the first node on how the attempt ended; None if it does not come in time."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if found := read_json(folder / "exit.json"):
             return found
-        time.sleep(0.1)
+        time.sleep(_tick_s(nodes))
     return None
 
 

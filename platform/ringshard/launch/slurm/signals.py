@@ -42,14 +42,19 @@ def blocked() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
+def look_every_s(nodes: int) -> float:
+    """How often each node may look for what the others have written: a thousand of them must not
+    ask the file system twenty thousand times a second [s]."""
+    return max(0.5, nodes / 200)
+
+
 class Noted:
     """The signals of all nodes of an attempt: one signalled node stops the job everywhere."""
 
     def __init__(self, folder: Path, node: int, nodes: int, own: Signals) -> None:
         self._folder, self._node, self._own = folder, node, own
         self._written, self._others = 0, dict[int, list[tuple[str, float]]]()
-        # A thousand nodes must not ask the file system twenty thousand times a second.
-        self._every_s, self._next = max(0.5, nodes / 200), 0.0
+        self._every_s, self._next = look_every_s(nodes), 0.0
         self._alone = nodes == 1
 
     def first(self) -> tuple[str, float] | None:

@@ -35,12 +35,13 @@ def watch(runs: list[Run]) -> int:
 def _follow(runs: list[Run]) -> dict[Path, State]:
     """A live table on a terminal; elsewhere a line whenever a run stands otherwise."""
     console, before = Console(), dict[Path, State]()
+    own = show.own_overrides(runs) if runs[1:] else None
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
             jobs = ask_queue()
             now = {run.dir.path: state(run.dir, jobs) for run in runs}
             if console.is_terminal:
-                live.update(table((run.dir for run in runs), now), refresh=True)
+                live.update(table((run.dir for run in runs), now, own), refresh=True)
             else:
                 _print_changes(before, now)
             if not any(stands.lives for stands in now.values()):
