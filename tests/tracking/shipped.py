@@ -13,7 +13,7 @@ def ship(run: Any, attempt: int = 1) -> str:
 def remote(run: Any) -> Any:
     """The one run of the experiment."""
     client = store.connect(run.job.tracking.uri)
-    home = client.get_experiment_by_name("ringshard").experiment_id
+    home = client.get_experiment_by_name(run.job.tracking.experiment).experiment_id
     (found,) = client.search_runs([home])
     return found
 

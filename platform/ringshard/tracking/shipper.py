@@ -25,7 +25,7 @@ from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
-from ringshard.tracking import names
+from ringshard.tracking import models, names
 from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.attachments import attachments, readable
 from ringshard.tracking.batches import batches
@@ -99,6 +99,7 @@ class Shipper:
             self._tell(remote, stands)
         for attempt in range(1, self._attempt + 1):  # last: files may have a store of their own
             self._attach(remote, attempt)
+        self._note_models(remote, stands.is_final)
         return Shipped(stands.status, self._ledger.lost)
 
     def status_in_mlflow(self) -> str:
@@ -152,6 +153,20 @@ class Shipper:
             if name not in self._ledger.attached:
                 remote.attach(name, readable(file))
                 self._note(replace(self._ledger, attached=[*self._ledger.attached, name]))
+
+    def _note_models(self, remote: RemoteRun, is_final: bool) -> None:
+        """Tell of the checkpoints that stay, and take back those that are gone."""
+        known = self._ledger.models
+        keep_every = RunDir(self._run_dir).job(self._attempt).checkpoint.keep_every
+        for step, path in models.staying(self._run_dir, keep_every, is_final).items():
+            if path.name not in known:
+                made = remote.add_model(models.model(path, step, self._history()))
+                known = known | {path.name: made}
+                self._note(replace(self._ledger, models=known))
+        for name in [n for n in known if not (self._run_dir / "checkpoints" / n).exists()]:
+            remote.remove_model(known[name])
+            known = {n: made for n, made in known.items() if n != name}
+            self._note(replace(self._ledger, models=known))
 
     def _history(self) -> list[SpoolFile]:
         listed = set((self._run_dir / "track").glob("spool-*.jsonl"))
@@ -226,8 +241,14 @@ def _pause(seconds: float, exit_file: Path | None) -> bool:
 
 
 def _report(error: Exception, failures: int) -> None:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    print(f"tracking: attempt {failures} to reach MLflow failed: {reason}", file=sys.stderr)
+    print(f"tracking: attempt {failures} to reach MLflow failed: {_why(error)}", file=sys.stderr)
+
+
+def _why(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if "Invalid Host header" in text:  # of a server that answers nobody but localhost by a name
+        return "the server refuses this hostname, start it with --allowed-hosts"
+    return text.splitlines()[0]
 
 
 def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:
@@ -263,9 +284,8 @@ def _alone(run_dir: Path, uri: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"{run_dir} could not be shipped to {uri} ({reason}): try later"
+            f"{run_dir} could not be shipped to {uri} ({_why(error)}): try later"
         ) from error
 
 
