@@ -17,7 +17,7 @@ BUGS = [
     ),
     Bug(
         "points are noted as shipped before MLflow has them",
-        f"{TRACKING}/shipper.py",
+        f"{TRACKING}/delivery.py",
         "remote.log(batch.points, lost)\n            self._note(arrived)",
         "self._note(arrived)\n            remote.log(batch.points, lost)",
         "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
@@ -76,7 +76,7 @@ BUGS = [
     ),
     Bug(
         "files are sent again and again",
-        f"{TRACKING}/shipper.py",
+        f"{TRACKING}/delivery.py",
         "if name not in self._ledger.attached:",
         "if True:",
         "tests/tracking/test_shipper.py::test_files_arrive_twice_or_with_secrets_or_hold_up_points",

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from ringshard.tracking import shipper, store
+from ringshard.tracking import delivery, store
 
 
 def ship(run: Any, attempt: int = 1) -> str:
     tracking = run.job.tracking
-    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
+    return delivery.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
 
 
 def remote(run: Any) -> Any:
