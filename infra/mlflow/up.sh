@@ -30,7 +30,14 @@ wait_for() { # wait_for NAME COMMAND...: until COMMAND succeeds, or NAME has die
 }
 
 "$PYTHON" -c 'import flask_wtf, mlflow, psycopg2' || die "$PYTHON lacks packages: $PYTHON -m pip install 'ringshard[server]'"
-POSTGRES=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)
+postgres_bin() { ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1; }
+if [ -z "$(postgres_bin)" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  rc=/usr/sbin/policy-rc.d # saying 101, it keeps the package from starting a service of its own
+  [ -e $rc ] || { trap 'rm -f $rc' EXIT; printf '#!/bin/sh\nexit 101\n' >$rc; chmod 755 $rc; }
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null >/dev/null
+fi
+POSTGRES=$(postgres_bin)
 [ -n "$POSTGRES" ] || die "PostgreSQL is not installed: apt-get install postgresql"
 [ ${#WORK} -le 80 ] || die "WORKDIR is too long for the unix socket in it: $WORK"
 
@@ -79,6 +86,6 @@ serve() (
     --allowed-hosts "localhost:$PORT,127.0.0.1:$PORT${MLFLOW_HOSTS:+,$MLFLOW_HOSTS}"
 )
 alive server || serve
-wait_for server "$PYTHON" -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$PORT/health', timeout=2)"
+wait_for server "$PYTHON" -c "import urllib.request; urllib.request.urlopen('http://${HOST/0.0.0.0/127.0.0.1}:$PORT/health', timeout=2)"
 
 echo "export MLFLOW_TRACKING_USERNAME=admin MLFLOW_TRACKING_PASSWORD=\$(cat $WORK/etc/password)"
