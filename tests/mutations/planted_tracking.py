@@ -17,9 +17,9 @@ BUGS = [
     ),
     Bug(
         "points are noted as shipped before MLflow has them",
-        f"{TRACKING}/shipper.py",
-        "remote.log(batch.points, lost)\n            self._note(arrived)",
-        "self._note(arrived)\n            remote.log(batch.points, lost)",
+        f"{TRACKING}/delivery.py",
+        "remote.log(batch.points, arrived.warnings)\n            self._note(arrived)",
+        "self._note(arrived)\n            remote.log(batch.points, arrived.warnings)",
         "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
     ),
     Bug(
@@ -76,7 +76,7 @@ BUGS = [
     ),
     Bug(
         "files are sent again and again",
-        f"{TRACKING}/shipper.py",
+        f"{TRACKING}/delivery.py",
         "if name not in self._ledger.attached:",
         "if True:",
         "tests/tracking/test_shipper.py::test_files_arrive_twice_or_with_secrets_or_hold_up_points",
@@ -87,5 +87,19 @@ BUGS = [
         "if host not in (None, socket.gethostname(), *lost_hosts):",
         "if False:",
         f"{REAP}::test_a_run_of_another_machine_is_closed_without_its_word",
+    ),
+    Bug(
+        "a checkpoint that may still be removed is a model",
+        f"{TRACKING}/models.py",
+        "if is_final or path.name in pinned",
+        "if True or path.name in pinned",
+        "tests/tracking/test_models.py::test_a_checkpoint_that_is_kept_is_no_model_or_two",
+    ),
+    Bug(
+        "other jobs' devices are watched",
+        f"{TRACKING}/gpus.py",
+        "return names[:processes]",
+        "return names",
+        "tests/tracking/test_system.py::test_devices_of_other_jobs_are_watched[4,5,6,7-2-devices1]",
     ),
 ]

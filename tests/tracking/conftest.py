@@ -34,6 +34,14 @@ class RunFolder:
         }
         (path / "run.json").write_text(json.dumps(about))
 
+    @classmethod
+    def of(cls, path: Path, uri: str, experiment: str) -> "RunFolder":
+        """One that a real command has made."""
+        found = cls.__new__(cls)
+        found.path, found.job = path, Job()
+        found.job.tracking.uri, found.job.tracking.experiment = uri, experiment
+        return found
+
     def attempt(self, number: int, *overrides: str) -> Path:
         self._claim.acquire()
         folder = self.path / "attempts" / str(number)

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from ringshard.tracking import shipper, store
+from ringshard.tracking import delivery, store
 
 
 def ship(run: Any, attempt: int = 1) -> str:
     tracking = run.job.tracking
-    return shipper.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
+    return delivery.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
 
 
 def remote(run: Any) -> Any:
     """The one run of the experiment."""
     client = store.connect(run.job.tracking.uri)
-    home = client.get_experiment_by_name("ringshard").experiment_id
+    home = client.get_experiment_by_name(run.job.tracking.experiment).experiment_id
     (found,) = client.search_runs([home])
     return found
 

@@ -1,7 +1,7 @@
 """Lines of a spool, gathered into requests of bounded size."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,6 +50,13 @@ def batches(spool: SpoolFile, offset: int, size: int, repeats: Repeats) -> Itera
         batch.mismatches += [record.step] if record and apart else []
     if batch.offset > offset:
         yield batch
+
+
+def points_at(spool: SpoolFile, step: int, keys: Collection[str]) -> Iterator[Point]:
+    """The points of some metrics at a step, exactly as they are sent."""
+    for record, _ in read_spool(spool.path):
+        if record and record.step == step:
+            yield from (point for point in _points(spool, record, None) if point.key in keys)
 
 
 def _points(spool: SpoolFile, record: Record, apart: float | None) -> list[Point]:

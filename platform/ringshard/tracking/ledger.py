@@ -20,6 +20,8 @@ class Ledger:
     """Attempts whose parameters have arrived."""
     attached: list[str] = field(default_factory=list)
     """Files that have arrived."""
+    models: dict[str, str] = field(default_factory=dict)
+    """Checkpoints that MLflow knows -> the id of the model."""
     told: str = ""
     """Where the run stands, as it was told last."""
     offsets: dict[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 from ringshard.tracking import names, store
 from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.batches import Point
+from ringshard.tracking.models import Model
 from ringshard.tracking.standing import Standing
 
 _LONGEST = 5000
@@ -78,6 +79,38 @@ class RemoteRun:
 
         metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
         self._client.log_batch(self.run_id, metrics=metrics, tags=_tags(tags))
+
+    def add_model(self, model: Model) -> str:
+        """Tell of a model whose bytes lie elsewhere, once; its id."""
+        from mlflow.entities import LoggedModelStatus, Metric
+
+        home = self._client.get_run(self.run_id).info.experiment_id
+        same = f"source_run_id = '{self.run_id}' AND name = '{model.name}'"
+        found = self._client.search_logged_models([home], same)
+        tags = {f"ringshard.{key}": value for key, value in model.tags.items()}
+        made = (
+            found[0]
+            if found
+            else self._client.create_logged_model(
+                home, model.name, self.run_id, {"mlflow.model.isExternal": "true", **tags}
+            )
+        )
+        self._client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+        points = [
+            Metric(p.key, p.value, p.time_ms, p.step, model_id=made.model_id) for p in model.points
+        ]
+        self._client.log_batch(self.run_id, metrics=points)
+        return str(made.model_id)
+
+    def remove_model(self, model_id: str) -> None:
+        """Take back a model whose bytes are gone."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.delete_logged_model(model_id)
+        except MlflowException as error:  # somebody else has
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
 
     def tell(self, status: str, tags: Mapping[str, str], ended: float | None = None) -> None:
         """Set the status, with tags that say more of it; ended: since when it is final [s]."""

@@ -14,180 +14,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
-from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import Queue, ask_queue
-from ringshard.tracking import names
-from ringshard.tracking import sweep as sweeps
-from ringshard.tracking.attachments import attachments, readable
-from ringshard.tracking.batches import Point, batches
-from ringshard.tracking.ledger import Ledger
-from ringshard.tracking.remote import RemoteRun
-from ringshard.tracking.repeats import Repeats, must_be_same
-from ringshard.tracking.spool import SpoolFile, spools
-from ringshard.tracking.standing import RUNNING, Standing, clock, standing
+from ringshard.launch.state import Queue
+from ringshard.tracking.delivery import Shipped, Shipper
+from ringshard.tracking.standing import RUNNING, Standing
 
-_BATCH = 1000
-"""Most points that MLflow takes in a request."""
 _POLL_S = 2.0
 _LONGEST_WAIT_S = 60.0
-_HEARTBEAT_S = 60.0
-"""How often MLflow is told that the run is still at work."""
-
-
-class Shipped(NamedTuple):
-    """What MLflow knows of a run, once all that is there has arrived."""
-
-    status: str
-    lost: int
-    """Lines that can never arrive."""
-
-
-class Shipper:
-    """One run directory on its way to one MLflow experiment."""
-
-    def __init__(self, run_dir: Path, attempt: int, uri: str, experiment: str) -> None:
-        """`attempt` is the newest one: it decides the status."""
-        self._run_dir, self._attempt = run_dir, attempt
-        self._target = (uri, experiment)
-        self._noted = run_dir / "track" / "shipped.json"
-        self._ledger = Ledger.read(self._noted, " ".join(self._target))
-        self._remote: RemoteRun | None = None
-        self._spools: list[SpoolFile] = []
-        self._repeats: dict[str, Repeats] = {}
-        self._next_beat = -math.inf
-
-    @property
-    def exit_file(self) -> Path:
-        """Appears when the attempt is over, written after the last point."""
-        return self._folder(self._attempt) / "exit.json"
-
-    @property
-    def has_other_nodes(self) -> bool:
-        """Whether other machines write spools."""
-        return any(spool.writer not in ("rank0", "node-0") for spool in self._spools)
-
-    def _folder(self, attempt: int) -> Path:
-        return self._run_dir / "attempts" / str(attempt)
-
-    def standing(self, queue: Callable[[], Queue] = ask_queue) -> Standing:
-        """Where the attempt stands."""
-        return standing(RunDir(self._run_dir), self._attempt, queue)
-
-    def ship(self, queue: Callable[[], Queue] = ask_queue) -> Shipped:
-        """Send all that is there, and how the attempt ended if it is over.
-
-        Raises what the MLflow client raises; what was acknowledged before that is not sent again.
-        """
-        stands = self.standing(queue)  # asked first: no point is written after exit.json
-        remote = self._open()
-        if not stands.is_over:
-            self._tell(remote, stands)
-        for attempt in range(1, self._attempt + 1):
-            self._describe(remote, attempt)
-        for spool in self._history():
-            self._drain(remote, spool)
-        if stands.is_over:
-            self._tell(remote, stands)
-        for attempt in range(1, self._attempt + 1):  # last: files may have a store of their own
-            self._attach(remote, attempt)
-        return Shipped(stands.status, self._ledger.lost)
-
-    def status_in_mlflow(self) -> str:
-        """What MLflow says of the run; if somebody else has set it, it will be told anew."""
-        status = self._open().status()
-        if f": {status}," not in self._ledger.told:
-            self._ledger = replace(self._ledger, told="")
-        return status
-
-    def _open(self) -> RemoteRun:
-        if self._remote is None:
-            remote = RemoteRun(*self._target, self._run_dir, self._ledger.run_id)
-            if remote.run_id != self._ledger.run_id:
-                self._note(Ledger(self._ledger.target, remote.run_id))
-            self._remote = remote
-        return self._remote
-
-    def _tell(self, remote: RemoteRun, stands: Standing) -> None:
-        """Tell MLflow where the run stands, where that is news, and once a minute that it lives."""
-        told = f"attempt {self._attempt}: {stands.status}, {stands.state}"
-        beats = not stands.is_over and time.monotonic() > self._next_beat
-        if told == self._ledger.told and not beats:
-            return
-        if stands.is_final:
-            self._tell_goodput(remote)
-        tags = {"state": stands.state, "attempt": str(self._attempt)}
-        if not stands.is_over:
-            tags["heartbeat"] = clock(time.time())
-            self._next_beat = time.monotonic() + _HEARTBEAT_S
-        remote.tell(stands.status, tags, self._last_sign() if stands.is_final else None)
-        if told != self._ledger.told and (sweep := names.sweep(self._run_dir)):
-            remote.tell_parent(sweeps.standing(sweep))
-        self._note(replace(self._ledger, told=told))
-
-    def _tell_goodput(self, remote: RemoteRun) -> None:
-        """Where the time of a run went that is over."""
-        from ringshard.report.history import tracked  # Arrow takes half a second
-
-        step, metrics = tracked(RunDir(self._run_dir))
-        time_ms = round(self._last_sign() * 1000)
-        points = [Point(key, value, time_ms, step) for key, value in metrics.items()]
-        remote.log(points, {})
-
-    def _last_sign(self) -> float:
-        """When the attempt, which is over, has written its last file [s]."""
-        if self.exit_file.exists():
-            return self.exit_file.stat().st_mtime
-        files = [*self._folder(self._attempt).iterdir(), *(s.path for s in self._history())]
-        return max(file.stat().st_mtime for file in files)
-
-    def _describe(self, remote: RemoteRun, attempt: int) -> None:
-        if attempt in self._ledger.described or not (self._folder(attempt) / "job.yaml").exists():
-            return
-        run = RunDir(self._run_dir)
-        job, overrides = run.job(attempt), run.overrides(attempt)
-        remote.describe(attempt, names.parameters(job, overrides), names.job_tags(job, overrides))
-        self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
-
-    def _attach(self, remote: RemoteRun, attempt: int) -> None:
-        for file in attachments(self._folder(attempt)):
-            name = f"attempts/{attempt}/{file.name}"
-            if name not in self._ledger.attached:
-                remote.attach(name, readable(file))
-                self._note(replace(self._ledger, attached=[*self._ledger.attached, name]))
-
-    def _history(self) -> list[SpoolFile]:
-        listed = set((self._run_dir / "track").glob("spool-*.jsonl"))
-        if listed != {spool.path for spool in self._spools}:
-            self._spools = spools(self._run_dir)
-            is_same = cache(partial(must_be_same, RunDir(self._run_dir)))
-            self._repeats = {
-                spool.path.name: Repeats(spool, spool.among(self._spools), is_same)
-                for spool in self._spools
-            }
-        return self._spools
-
-    def _drain(self, remote: RemoteRun, spool: SpoolFile) -> None:
-        name = spool.path.name
-        for batch in batches(spool, self._ledger.offsets.get(name, 0), _BATCH, self._repeats[name]):
-            arrived = self._ledger.after(name, batch)
-            remote.log(batch.points, arrived.warnings)
-            self._note(arrived)
-            for step in batch.mismatches:
-                print(f"{name}: step {step} was trained again and came out otherwise", flush=True)
-
-    def _note(self, ledger: Ledger) -> None:
-        """Write down what MLflow has just acknowledged."""
-        self._ledger = ledger
-        ledger.write(self._noted)
 
 
 def follow(shipper: Shipper, patience_s: float) -> bool:
@@ -237,8 +75,14 @@ def _pause(seconds: float, exit_file: Path | None) -> bool:
 
 
 def _report(error: Exception, failures: int) -> None:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    print(f"tracking: attempt {failures} to reach MLflow failed: {reason}", file=sys.stderr)
+    print(f"tracking: attempt {failures} to reach MLflow failed: {_why(error)}", file=sys.stderr)
+
+
+def _why(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if "Invalid Host header" in text:  # of a server that answers nobody but localhost by a name
+        return "the server refuses this hostname, start it with --allowed-hosts"
+    return text.splitlines()[0]
 
 
 def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:
@@ -274,9 +118,8 @@ def _alone(run_dir: Path, uri: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"{run_dir} could not be shipped to {uri} ({reason}): try later"
+            f"{run_dir} could not be shipped to {uri} ({_why(error)}): try later"
         ) from error
 
 

@@ -1,0 +1,43 @@
+"""Checkpoints that stay, as models in MLflow: where they lie and how good they are; no weights."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ringshard.checkpoint.directory import committed, pins
+from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.tracking.batches import Point, points_at
+from ringshard.tracking.spool import SpoolFile
+
+_METRICS = ("train/loss", "val/loss", "val/ema_loss")
+
+
+class Model(NamedTuple):
+    """A checkpoint as MLflow is told of it."""
+
+    name: str
+    tags: dict[str, str]
+    points: list[Point]
+    """What was measured at its step, as it was sent for the run."""
+
+
+def staying(run_dir: Path, keep_every: int, is_final: bool) -> dict[int, Path]:
+    """Checkpoints by step that nothing will remove by itself: all, once the run is over; before,
+    those that are pinned and each `keep_every`-th."""
+    root = run_dir / "checkpoints"
+    pinned = set(pins(root).values())
+    return {
+        step: path
+        for step, path in committed(root).items()
+        if is_final or path.name in pinned or (keep_every and step % keep_every == 0)
+    }
+
+
+def model(checkpoint: Path, step: int, history: Iterable[SpoolFile]) -> Model:
+    """What MLflow is told of a checkpoint."""
+    digest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["digest"]
+    tags = {"path": str(checkpoint.resolve()), "step": str(step), "digest": str(digest)}
+    points = [point for spool in history for point in points_at(spool, step, _METRICS)]
+    return Model(checkpoint.name, tags, [p for p in points if not math.isnan(p.value)])

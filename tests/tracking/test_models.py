@@ -1,0 +1,58 @@
+"""A checkpoint that stays is a model in MLflow, without its weights; one that is gone is none."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tracking.shipped import expected, history, remote, ship
+
+from ringshard.checkpoint import directory
+from ringshard.checkpoint.manifest import Manifest
+from ringshard.tracking import store
+
+
+def saved(run: Any, step: int) -> Path:
+    checkpoint = directory.of_step(run.path / "checkpoints", step)
+    checkpoint.mkdir(parents=True)
+    Manifest({}).write(checkpoint)
+    return checkpoint
+
+
+def models(run: Any) -> dict[str, Any]:
+    client = store.connect(run.job.tracking.uri)
+    found = client.search_logged_models([remote(run).info.experiment_id])
+    assert len({model.name for model in found}) == len(found)
+    return {model.name: model for model in found}
+
+
+def test_a_checkpoint_that_is_kept_is_no_model_or_two(run: Any) -> None:
+    run.attempt(1)
+    run.train(1, range(5))
+    last, pinned = saved(run, 4), saved(run, 2)
+    directory.pin(pinned, "paper")
+    ship(run)
+    assert set(models(run)) == {pinned.name}  # the other one may still be removed
+    run.end(1, "done")
+    ship(run)
+    (run.path / "track" / "shipped.json").unlink()
+    ship(run)
+    found = models(run)
+    assert set(found) == {pinned.name, last.name}
+    tags = found[last.name].tags
+    assert (tags["ringshard.path"], tags["ringshard.step"]) == (str(last), "4")
+    assert tags["ringshard.digest"] in (last / "manifest.json").read_text()
+    assert found[last.name].source_run_id == remote(run).info.run_id
+    assert {m.key: m.value for m in found[last.name].metrics} == {"train/loss": 0.2}
+    assert history(run) == expected(5)  # the model has the run's points, not points of its own
+
+
+def test_a_checkpoint_that_was_removed_stays_a_model(run: Any) -> None:
+    run.attempt(1)
+    gone = saved(run, 2)
+    run.end(1, "killed")
+    ship(run)
+    assert set(models(run)) == {gone.name}
+    run.attempt(2)
+    shutil.rmtree(gone)
+    ship(run, attempt=2)
+    assert models(run) == {}
