@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runs import run_attempt, small_job
 
@@ -127,7 +127,15 @@ attempts = st.builds(
 )
 
 
+WAITS_FOR_LONGER_THAN_IT_STEPS = {
+    "train/loss": curve([(1, 0.0, 1.0)]),
+    "perf/step_s": curve([(1, 0.0, 1.0)]),
+    "perf/data_wait": curve([(1, 0.0, 2.0)]),
+}
+
+
 @settings(max_examples=60)
+@example([Attempt(0.0, segments=[WAITS_FOR_LONGER_THAN_IT_STEPS])], None, 0.0)
 @given(st.lists(attempts, max_size=3), st.none() | moments, moments)
 def test_parts_do_not_sum_to_the_wall_time(
     history: list[Attempt], waits_since: float | None, now: float

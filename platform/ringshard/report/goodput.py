@@ -163,7 +163,7 @@ def _fitting(takes: Mapping[str, float], room_ms: int) -> dict[str, int]:
     """Seconds as milliseconds, no more than there is room for, the first ones first."""
     taken = {}
     for part, seconds in takes.items():
-        taken[part] = min(_ms(seconds), max(room_ms, 0))
+        taken[part] = max(min(_ms(seconds), room_ms), 0)
         room_ms -= taken[part]
     return taken
 
