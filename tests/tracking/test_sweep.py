@@ -33,8 +33,9 @@ def runs_in(member: Any) -> list[Any]:
 
 
 def parent(member: Any) -> Any:
-    (found,) = [run for run in runs_in(member) if run.info.run_name == "lr"]
-    return found
+    found = [run for run in runs_in(member) if run.info.run_name == "lr"]
+    assert len(found) == 1
+    return found[0]
 
 
 def test_members_that_start_at_once_have_several_parents_or_no_flat_tags(
