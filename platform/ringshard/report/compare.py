@@ -22,8 +22,8 @@ from ringshard.report.groups import (
 )
 
 MOST_COLUMNS = 4
-"""Differing keys that stand beside the runs. Of more, those that tell the runs apart; all of them are
-rows of a table of their own then."""
+"""Differing keys that stand beside the runs. Of more, those that tell the runs apart; then all of
+them are rows of a table of their own."""
 MOST_ROWS = 24
 MOST_RUNS = 6
 """Runs that have a column each in that table."""
