@@ -22,7 +22,8 @@ from ringshard.report.groups import (
 )
 
 MOST_COLUMNS = 4
-"""Differing keys that stand beside the runs; more of them are rows of a table of their own."""
+"""Differing keys that stand beside the runs. Of more, those that tell the runs apart; then all of
+them are rows of a table of their own."""
 MOST_ROWS = 24
 MOST_RUNS = 6
 """Runs that have a column each in that table."""
@@ -82,7 +83,7 @@ def best(column: Column, runs: Sequence[Compared]) -> set[int]:
 def table(runs: Sequence[Compared], metric: str) -> Table:
     """One row a run: name, state, step, what differs, the headline metrics; * marks the best."""
     keys = differences(runs)
-    keys = keys if len(keys) <= MOST_COLUMNS else []
+    keys = keys if len(keys) <= MOST_COLUMNS else telling(runs, keys)[:MOST_COLUMNS]
     numbers = columns(runs, metric)
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("run", "state"):
@@ -117,7 +118,7 @@ def table_of_seeds(runs: Sequence[Compared], metric: str) -> Table | None:
     numbers = columns(runs, metric)
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     drawn.add_column("over seeds" if keys else "", overflow="fold")
-    for title in ("seeds", *(column.title for column in numbers)):
+    for title in ("runs", *(column.title for column in numbers)):
         drawn.add_column(Text(title), justify="right", overflow="fold")
     for group in groups:
         members = [runs[place] for place in group]
@@ -181,7 +182,8 @@ def notes(runs: Sequence[Compared], metric: str) -> list[str]:
     commits = dict.fromkeys(run.code for run in runs if run.code)
     if len(commits) > 1:
         told = ", ".join(f"{n} {run.code}" for n, run in zip(names, runs, strict=True))
-        found.append(f"the runs are of different code: {told if len(runs) < 9 else len(commits)}")
+        told = told if len(runs) <= MOST_RUNS else f"{len(commits)} commits, {', '.join(commits)}"
+        found.append(f"the runs are of different code: {told}")
     return found[:MOST_NOTES] + (
         [f"{len(found) - MOST_NOTES} more like these"] if len(found) > MOST_NOTES else []
     )

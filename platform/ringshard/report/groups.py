@@ -87,7 +87,7 @@ def shown(value: object) -> str:
     """A value of a configuration in few characters."""
     if isinstance(value, float):
         return f"{value:g}"
-    return "" if value is None else str(value)
+    return "none" if value is None else str(value)
 
 
 def labels(runs: Sequence[Compared]) -> list[str]:
@@ -99,7 +99,7 @@ def labels(runs: Sequence[Compared]) -> list[str]:
 
 def told_apart(run: Compared, keys: Sequence[str]) -> str:
     """A run's values of these keys."""
-    return ", ".join(f"{key.split('.')[-1]}={shown(run.config.get(key)) or 'none'}" for key in keys)
+    return ", ".join(f"{key.split('.')[-1]}={shown(run.config.get(key))}" for key in keys)
 
 
 def unique_names(runs: Sequence[Compared]) -> list[str]:

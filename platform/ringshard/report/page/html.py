@@ -111,7 +111,8 @@ MOST_KEYS = 6
 
 
 def _summary(runs: Sequence[Compared], metric: str, data: Json) -> str:
-    keys, numbers = differences(runs)[:MOST_KEYS], columns(runs, metric)
+    keys, numbers = differences(runs), columns(runs, metric)
+    keys = keys if len(keys) <= MOST_KEYS else telling(runs, keys)[:MOST_KEYS]
     marked = [best(column, runs) for column in numbers]
     titles = [("run", False), ("state", False), ("step", True), *((key, True) for key in keys)]
     titles += [(_flat(column.title), True) for column in numbers]
@@ -145,7 +146,7 @@ def _seeds(runs: Sequence[Compared], metric: str) -> str:
         return ""
     first = [runs[group[0]] for group in groups]
     keys = telling(first, differences(first))[:MOST_KEYS]
-    titles = [("over seeds", False), ("seeds", True)]
+    titles = [("over seeds", False), ("runs", True)]
     rows = []
     for group in groups:
         members = [runs[place] for place in group]
