@@ -160,7 +160,7 @@ def _job(folder: Path, log: Path) -> dict[str, float]:
     return {
         "files written by the agent": events["write"],
         "files read by the agent": events["read"],
-        "folders listed": events["os.listdir"] + events["os.scandir"],
+        "folders listed in 20 steps": events["os.listdir"] + events["os.scandir"],
         "files of its own": sum("-1." in file.name or file.name.endswith("-1") for file in files),
         "calls of Slurm": sum(tools.values()),
     }
