@@ -9,12 +9,14 @@ from pathlib import Path
 from slurm.cluster import started
 
 ROOT = Path(__file__).parents[2]
+MAX_ARRAY = 1001
+"""Slurm's default of MaxArraySize."""
 
 
 @contextmanager
 def cluster() -> Iterator[Path]:
     """A folder on the disk of a cluster of four nodes, which SLURM_CONF names meanwhile."""
-    os.environ["SLURM_MAX_ARRAY"] = "1001"
+    os.environ["SLURM_MAX_ARRAY"] = str(MAX_ARRAY)
     with started() as found:
         folder = found.work.parent / "work"
         folder.mkdir()
