@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from faults.test_kill import STEPS, _command, _parameters
+from faults.test_kill import STEPS, _command
 from parity.test_command_line import ROOT
-from runs import curve
+from runs import curve, parameters_of
 
 from ringshard.tracking import shipper, store
 
@@ -97,7 +97,7 @@ def _assert_same(run: Path, whole: Path) -> None:
     assert len(curve(run)) == STEPS
     for metric in ("train/loss", "train/grad_norm", "val/loss"):
         assert curve(run, metric) == curve(whole, metric), metric
-    expected, got = _parameters(whole), _parameters(run)
+    expected, got = parameters_of(whole), parameters_of(run)
     assert expected.keys() == got.keys()
     assert all(torch.equal(got[name], tensor) for name, tensor in expected.items())
 
