@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from ringshard.errors import ConfigError
+
 
 def write_whole(path: Path, text: str) -> None:
     """Writes or replaces a file; of several writers at once, one wins whole."""
@@ -46,10 +48,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is no such file."""
+    """A JSON object; None where there is no such file. Raises ConfigError where it is damaged."""
     if not path.is_file():
         return None
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it") from error
     return value
 
 

@@ -51,6 +51,18 @@ def test_a_run_without_a_point_still_has_its_true_status(run: Any) -> None:
     assert ship(run) == remote(run).info.status == "FAILED"
 
 
+def test_a_torn_file_of_an_attempt_keeps_its_status_from_mlflow(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.attempt(1)
+    run.train(1, range(5))
+    (run.path / "attempts/1/started.json").write_text('{"time": 17')
+    run.end(1, "done")
+    assert ship(run) == remote(run).info.status == "FINISHED"
+    assert history(run) == expected(5)
+    assert "started.json is damaged" in capsys.readouterr().out
+
+
 def test_points_that_mlflow_refused_are_sent_again(run: Any) -> None:
     run.attempt(1)
     run.train(1, range(5))

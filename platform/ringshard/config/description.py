@@ -16,6 +16,7 @@ from ringshard.config.schema.description import Description, Traits, Weight
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.reader import build, plain
+from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
 
 
@@ -31,7 +32,7 @@ def describe(model: Model, vocab_size: int, user: User) -> Description:
         return _description(_computed(question, key))
     cached = _cache() / f"{key}.json"
     found = None
-    with suppress(OSError, ValueError):  # not readable, or damaged: as if it were not there
+    with suppress(OSError, ConfigError):  # not readable, or damaged: as if it were not there
         found = read_json(cached)
     if found is None:
         found = _computed(question, key)

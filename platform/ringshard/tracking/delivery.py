@@ -8,6 +8,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
@@ -122,7 +123,11 @@ class Shipper:
         """Where the time of a run went that is over."""
         from ringshard.report.history import tracked  # Arrow takes half a second
 
-        step, metrics = tracked(RunDir(self._run_dir))
+        try:
+            step, metrics = tracked(RunDir(self._run_dir))
+        except ConfigError as error:  # the status is told all the same
+            print(f"where the time went is not known: {error}", flush=True)
+            return
         time_ms = round(self._last_sign() * 1000)
         points = [Point(key, value, time_ms, step) for key, value in metrics.items()]
         remote.log(points, {})
