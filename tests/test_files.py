@@ -17,6 +17,12 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one_alone(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_writer_that_fails_between_two_files_leaves_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "1") as folder:
+        write_whole(folder / "first", str(1 / 0))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_writer_killed_between_two_files_leaves_no_folder(tmp_path: Path) -> None:
     child = os.fork()
     if not child:

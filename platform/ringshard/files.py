@@ -9,18 +9,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from ringshard.errors import ConfigError
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes or replaces a file; of several writers at once, one wins whole."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears at `path`, or replaces what is there, at the end; of several writers at
+    once, one wins whole."""
     beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
-        with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        with beside.open("wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -28,6 +30,12 @@ def write_whole(path: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes or replaces a file of text."""
+    with whole_file(path) as file:
+        file.write(str.encode(text, "utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -41,7 +49,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    yield beside
+    try:
+        yield beside
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
     sync(beside)
     beside.rename(path)
     sync(path.parent)

@@ -11,10 +11,12 @@ import torch
 import xxhash
 from checkpoint.network import Network, Run
 from ranks import run_ranks
+from torch.distributed.tensor import DTensor
 
 from ringshard.checkpoint.directory import committed
 from ringshard.checkpoint.load import latest, load
 from ringshard.checkpoint.manifest import Entry, Manifest
+from ringshard.checkpoint.save import bytes_written, contents
 from ringshard.checkpoint.state import TrainState
 from ringshard.errors import ConfigError
 
@@ -72,6 +74,15 @@ def test_replicas_of_shards_save_and_load_the_same_bits(saved: Any, tmp_path: Pa
 
     path = run_ranks(4, load_and_save)[0]
     assert_same(Run(seed=8, sharded=False).load(path).contents(), saved[1])
+
+
+def test_replicas_ask_for_the_room_of_several_checkpoints() -> None:
+    def room(replicas: int) -> int:
+        run = Run(replicas=replicas)
+        held = contents(run.model, run.optimizer)
+        return sum(bytes_written(t) for t in held.values() if isinstance(t, DTensor))
+
+    assert sum(run_ranks(4, room, 2)) == sum(run_ranks(2, room, 1)) > 0
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])

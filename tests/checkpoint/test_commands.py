@@ -110,11 +110,14 @@ def test_the_commands(trained: Trained, tmp_path: Path) -> None:
         (["pin", "{run}", "--reason", "a/b"], "--reason a/b names a file"),
         (["export", "{run}", "--to", "{run}"], "exists already: name another folder"),
         (["export", "{run}", "--format", "torch", "--to", "{run}"], "name another file"),
+        (["export", "{run}", "--format", "torch", "--to", "{run}/no/file"], "make it first"),
     ],
 )
 def test_a_mistake_is_more_than_a_sentence(trained: Trained, words: list[str], told: str) -> None:
+    before = sorted(trained[0].rglob("*"))
     code, output = ringshard(*(word.format(run=trained[0]) for word in words))
     assert code == 2 and told in output
+    assert sorted(trained[0].rglob("*")) == before
 
 
 def test_a_damaged_checkpoint_is_called_intact(tmp_path: Path) -> None:

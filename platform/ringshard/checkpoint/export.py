@@ -19,7 +19,7 @@ from ringshard.checkpoint.manifest import Manifest
 from ringshard.checkpoint.metadata import Reader
 from ringshard.checkpoint.state import MODEL, average_of, require_averages
 from ringshard.errors import ConfigError
-from ringshard.files import whole_folder, write_json
+from ringshard.files import whole_file, whole_folder, write_json
 
 SHARD_BYTES = 2 * 2**30
 """Of one safetensors file; no more than about twice that is held in memory."""
@@ -36,6 +36,7 @@ def to_transformers(
     """
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another folder")
+    _require(checkpoint, averaged)
     manifest = Manifest.verified(checkpoint)
     config = manifest.about["config"]
     with reading(checkpoint), whole_folder(target) as folder:
@@ -48,11 +49,18 @@ def to_torch(checkpoint: Path, target: Path, averaged: bool = False) -> None:
     """One file for `torch.load(…, weights_only=True)`: the model's tensors by name."""
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another file")
+    if not target.parent.is_dir():
+        raise ConfigError(f"--to {target}: there is no folder {target.parent}, make it first")
+    _require(checkpoint, averaged)
     Manifest.verified(checkpoint)
-    beside = target.with_name(f".{target.name}")
-    with reading(checkpoint):
-        torch.save(dict(_weights(checkpoint, averaged)), beside)
-    beside.rename(target)
+    with reading(checkpoint), whole_file(target) as file:
+        torch.save(dict(_weights(checkpoint, averaged)), file)
+
+
+def _require(checkpoint: Path, averaged: bool) -> None:
+    """Raises ConfigError where averages are asked for that are not there, before bytes are read."""
+    if averaged:
+        require_averages(Reader(checkpoint).read_metadata().state_dict_metadata)
 
 
 def _weights(checkpoint: Path, averaged: bool) -> Iterator[tuple[str, Tensor]]:
@@ -60,8 +68,6 @@ def _weights(checkpoint: Path, averaged: bool) -> Iterator[tuple[str, Tensor]]:
     transformers."""
     metadata: Metadata = Reader(checkpoint).read_metadata()
     stored = metadata.state_dict_metadata
-    if averaged:
-        require_averages(stored)
     for name, item in sorted(stored.items()):
         if name.startswith(MODEL) and isinstance(item, TensorStorageMetadata):
             source = average_of(name, stored) if averaged else name

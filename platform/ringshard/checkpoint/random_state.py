@@ -15,6 +15,12 @@ from torch import Tensor
 PREFIX = "random."
 
 
+def uses_gpu() -> bool:
+    """Whether this process has begun to: a job on CPUs leaves the GPUs of its machine alone."""
+    begun: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return begun
+
+
 def seed(number: int) -> None:
     """Seeds the generators that the trainer does not seed by itself."""
     random.seed(number)
@@ -35,7 +41,7 @@ def current() -> dict[str, Tensor]:
         "numpy": torch.tensor([*keys.tolist(), position, has_gauss, _bits(cached)]),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    if uses_gpu():
         found["cuda"] = torch.cuda.get_rng_state()
     return {f"{PREFIX}{_rank()}.{name}": state for name, state in found.items()}
 

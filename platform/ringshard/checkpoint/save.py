@@ -67,7 +67,7 @@ def write(
     place: Place, state: TrainState, held: dict[str, Tensor], group: dist.ProcessGroup | None
 ) -> Path:
     """Writes and commits what `contents` gave, or a copy of it."""
-    needed = sum(everyones(sum(map(_bytes, held.values())), group))
+    needed = sum(everyones(sum(map(bytes_written, held.values())), group))
     unfinished = on_first_rank(lambda: _begin(place.root, state.step, needed), group)
     if unfinished is None:
         return directory.of_step(place.root, state.step)
@@ -110,6 +110,10 @@ def _commit(
     return saved
 
 
-def _bytes(tensor: Tensor) -> int:
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local.nbytes
+def bytes_written(tensor: Tensor) -> int:
+    """What this rank writes of it: of replicas the first one."""
+    if not isinstance(tensor, DTensor):
+        return tensor.nbytes
+    places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=True)
+    is_copy = any(placement.is_replicate() and index > 0 for placement, index in places)
+    return 0 if is_copy else tensor.to_local().nbytes

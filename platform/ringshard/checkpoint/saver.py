@@ -5,12 +5,12 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.optim import Optimizer
 
+from ringshard.checkpoint.random_state import uses_gpu
 from ringshard.checkpoint.save import Place, contents, write
 from ringshard.checkpoint.state import TrainState
 
@@ -22,7 +22,7 @@ class Saver:
         """group: gloo, all ranks, and nobody else's: two threads must not share one."""
         self.place, self.group = place, group
         self._running: Future[tuple[Path, float]] | None = None
-        on_gpu = torch.cuda.is_available()
+        on_gpu = uses_gpu()
         options = StagingOptions(
             use_pinned_memory=on_gpu,
             use_shared_memory=False,

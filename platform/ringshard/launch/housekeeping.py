@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ringshard.checkpoint.best import BEST
 from ringshard.checkpoint.directory import pins
 from ringshard.errors import ConfigError
 from ringshard.files import read_json
@@ -129,7 +130,8 @@ def why_kept(run: RunDir, stands: State) -> str:
     if is_pinned(run):
         return "it is pinned"
     for reason, checkpoint in sorted(pins(run.path / "checkpoints").items()):
-        return f"{checkpoint} is pinned for {reason}"
+        if reason != BEST:  # nearly every run has that one, and nobody asked for it
+            return f"{checkpoint} is pinned for {reason}"
     return f"it is {stands.name}" if stands.lives else ""
 
 
