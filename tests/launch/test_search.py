@@ -19,8 +19,9 @@ from ringshard.launch import freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.search.loop import Loop
-from ringshard.launch.search.plan import plan
+from ringshard.launch.search.plan import Plan, plan
 from ringshard.launch.search.show import ranked
+from ringshard.launch.search.start import _ended
 from ringshard.launch.search.study import JOURNAL, Study, Trial, claimed
 from ringshard.launch.state import State, state
 from ringshard.launch.stop import StopRequests
@@ -220,6 +221,35 @@ def test_the_worst_trial_or_one_without_a_result_is_shown_first() -> None:
     trials = [Trial(n, {}, value, "", {}) for n, value in enumerate((2.0, None, 1.0, 3.0))]
     assert [trial.number for trial in ranked(trials, minimize=True)] == [2, 0, 3, 1]
     assert [trial.number for trial in ranked(trials, minimize=False)] == [3, 0, 2, 1]
+
+
+def planned_in(folder: Path, *argv: str) -> Plan:
+    """A search that was begun, and of which nothing has run."""
+    (folder / "text.txt").write_text(TEXT)
+    with chdir(folder):
+        planned = plan(Command("train", [], [*QUICK, "parallelism=single", *argv]))
+        with claimed(planned.folder):
+            planned.remember()
+        return planned
+
+
+def test_a_trial_that_was_stopped_early_wins_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = planned_in(tmp_path, "search=random", BATCH)
+    study = Study(planned.folder, planned.space, planned.policy.search)
+
+    def code() -> int:
+        return _ended(planned, study, Paper(), StopRequests())
+
+    pruned, whole = study.ask(), study.ask()
+    study.report(pruned, 10, 0.1)
+    study.tell(pruned, "pruned")
+    assert code() == 1 and "best" not in capsys.readouterr().out
+    study.note(whole, run="whole")
+    study.tell(whole, "complete", 2.0)
+    assert code() == 0 and "whole  val/loss=2\n" in capsys.readouterr().out
+    assert [trial.number for trial in ranked(study.trials(), minimize=True)] == [1, 0]
 
 
 REAL = (

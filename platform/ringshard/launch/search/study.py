@@ -31,6 +31,7 @@ class Trial:
     number: int
     point: dict[str, Value]
     value: float | None
+    """The result; None where the trial is not complete, whatever it recorded on the way."""
     state: str
     """running, complete, pruned or fail."""
     facts: dict[str, Any]
@@ -187,6 +188,6 @@ def _distribution(one: Dimension) -> "optuna.distributions.BaseDistribution":
 
 
 def _trial(frozen: "optuna.trial.FrozenTrial") -> Trial:
-    value = frozen.values[0] if frozen.values else None
     state = frozen.state.name.lower()
+    value = frozen.values[0] if state == "complete" and frozen.values else None
     return Trial(frozen.number, dict(frozen.params), value, state, dict(frozen.user_attrs))
