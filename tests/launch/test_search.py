@@ -252,6 +252,50 @@ def test_a_trial_that_was_stopped_early_wins_the_search(
     assert [trial.number for trial in ranked(study.trials(), minimize=True)] == [1, 0]
 
 
+class Held(Paper):
+    """Runs that are at work until they are interrupted; Ctrl-C comes at a search's third look, when
+    all that may run at once do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop, self.looks, self.asked = StopRequests(), 0, list[str]()
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks == 3:
+            self.stop.remember(signal.SIGINT, None)
+
+    def state(self, run: RunDir) -> State:
+        at_work = run.path in self.started and not run.outcome()
+        return State.running if at_work else super().state(run)
+
+    def start(self, run: Run) -> None:
+        self.started.append(run.dir.path)
+        with run.dir.claimed():
+            freeze.freeze(run, Command("train", [], []))
+
+    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
+        self.asked.append(run.path.name)
+        run.finish(1, Outcome.killed, {})
+
+
+TWO_SHARE = ("search=random", BATCH, "search.trials=3", "launcher.max_parallel=3")
+
+
+def held(folder: Path, *argv: str) -> tuple[Loop, Study, Held]:
+    planned = planned_in(folder, *argv)
+    study, place = Study(planned.folder, planned.space, planned.policy.search), Held()
+    return Loop(planned, study, place), study, place
+
+
+def test_one_ctrl_c_reaches_a_run_twice_where_two_trials_share_it(tmp_path: Path) -> None:
+    """Twice means at once, without a checkpoint."""
+    loop, study, place = held(tmp_path, *TWO_SHARE)
+    loop.run(place.stop)
+    assert len(study.trials()) == 3 and 1 <= len(place.started) <= 2
+    assert sorted(place.asked) == sorted(path.name for path in place.started)
+
+
 REAL = (
     *("search=random", "search.seed=4", "optimizer.lr=0.01,0.9", "parallelism=single"),
     *("search.trials=3", "search.pruner_trials=1", "+hardware.env.STANDIN='curve:go'"),

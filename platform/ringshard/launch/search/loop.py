@@ -35,8 +35,6 @@ class _Active:
     trial: Trial
     run: Run
     metric: Follower
-    stopped: bool = False
-    """Whether it was asked to end early."""
 
 
 class Loop:
@@ -47,7 +45,11 @@ class Loop:
         self.runs: list[Run] = []
         """All that this process has looked after."""
         self._active: list[_Active] = []
+        self._stopped: set[RunDir] = set()
+        """Runs that were asked to end early; several trials may share one."""
         self._stop = StopRequests()
+        self._told = 0
+        """Stop requests that were handed on."""
         self._closed = False
         """Whether no further trial begins."""
 
@@ -58,18 +60,23 @@ class Loop:
         for trial in self._study.trials():
             if trial.state == "running":
                 self._begin(trial)
-        told = 0
         while self._go_on(stop):
             self._place.look()
             self._active = [one for one in self._active if not self._ended(one, stop)]
             while not stop and self._has_room():
                 self._begin(self._study.ask())
-            for number, _ in stop.came[told:]:
-                for one in self._active:
-                    self._place.interrupt(one.run.dir, number)
-            told = len(stop.came)
+            self._hand_on(stop)
             if self._active:
                 time.sleep(TICK_S)
+
+    def _hand_on(self, stop: StopRequests) -> None:
+        """Each request goes to a run once, however many trials share it; the first is none to a
+        run that was stopped early, which would take it for a second one."""
+        for index in range(self._told, len(stop.came)):
+            asked = set() if index else self._stopped
+            for run in {one.run.dir for one in self._active} - asked:
+                self._place.interrupt(run, stop.came[index][0])
+        self._told = len(stop.came)
 
     def _go_on(self, stop: StopRequests) -> bool:
         if stop:
@@ -128,8 +135,8 @@ class Loop:
         for step, value in one.metric.new():
             self._study.report(one.trial, step, value)
             ends = not stands.lives or step == one.run.job.train.steps
-            if not (ends or one.stopped) and self._study.is_hopeless(one.trial):
-                one.stopped = True
+            if not (ends or one.run.dir in self._stopped) and self._study.is_hopeless(one.trial):
+                self._stopped.add(one.run.dir)
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
                 why = f"{PRUNED}: {told} is worse than the median of the other trials"
                 cancel(one.run.dir, stands, why)
