@@ -296,6 +296,23 @@ def test_one_ctrl_c_reaches_a_run_twice_where_two_trials_share_it(tmp_path: Path
     assert sorted(place.asked) == sorted(path.name for path in place.started)
 
 
+def test_a_search_that_fails_leaves_runs_training_unattended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the third trial is noted."""
+
+    def note(study: Study, trial: Trial, **facts: object) -> None:
+        if trial.number == 2:
+            raise OSError("no space left on device")
+
+    loop, _, place = held(tmp_path, *TWO_SHARE)
+    monkeypatch.setattr(Study, "note", note)
+    with pytest.raises(OSError, match="no space left"):
+        loop.run(place.stop)
+    assert place.started and sorted(place.asked) == sorted(path.name for path in place.started)
+    assert all((path / "KILLED").exists() for path in place.started)
+
+
 REAL = (
     *("search=random", "search.seed=4", "optimizer.lr=0.01,0.9", "parallelism=single"),
     *("search.trials=3", "search.pruner_trials=1", "+hardware.env.STANDIN='curve:go'"),

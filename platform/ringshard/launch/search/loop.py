@@ -5,6 +5,7 @@ a trial is noted before its run begins, and a run that goes on without its searc
 """
 
 import math
+import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,8 +55,16 @@ class Loop:
         """Whether no further trial begins."""
 
     def run(self, stop: StopRequests) -> None:
-        """Goes on until all trials have ended, or it is asked to stop: runs here end with it."""
+        """Goes on until all trials have ended, or it is asked to stop: runs here end with it, also
+        where it fails."""
         self._stop = stop
+        try:
+            self._search(stop)
+        except BaseException:
+            self._end_runs(stop)
+            raise
+
+    def _search(self, stop: StopRequests) -> None:
         self._place.look()
         for trial in self._study.trials():
             if trial.state == "running":
@@ -69,12 +78,23 @@ class Loop:
             if self._active:
                 time.sleep(TICK_S)
 
+    def _end_runs(self, stop: StopRequests) -> None:
+        """Waits until they have saved."""
+        if not stop:
+            stop.remember(signal.SIGTERM, None)
+        while self._place.waits_for_runs and self._at_work():
+            self._hand_on(stop)
+            time.sleep(TICK_S)
+
+    def _at_work(self) -> set[RunDir]:
+        return {one.run.dir for one in self._active if self._place.state(one.run.dir).lives}
+
     def _hand_on(self, stop: StopRequests) -> None:
         """Each request goes to a run once, however many trials share it; the first is none to a
         run that was stopped early, which would take it for a second one."""
         for index in range(self._told, len(stop.came)):
             asked = set() if index else self._stopped
-            for run in {one.run.dir for one in self._active} - asked:
+            for run in self._at_work() - asked:
                 self._place.interrupt(run, stop.came[index][0])
         self._told = len(stop.came)
 
@@ -102,12 +122,12 @@ class Loop:
             if not self._stop:  # else Ctrl-C has ended what was asked
                 self._fail(trial, str(problem))
             return
+        follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         if begins:
             with suppress(RunningError):  # somebody else has begun it
                 self._place.start(run)
-        self.runs.append(run)
-        follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         self._active.append(_Active(trial, run, follower))
+        self.runs.append(run)
 
     def _found(self, trial: Trial) -> Run | None:
         """The run that an earlier process began for a trial, as it was frozen then."""
