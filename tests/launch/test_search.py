@@ -90,6 +90,16 @@ def searched(folder: Path, *argv: str, stop_after: int | None = None) -> list[Tr
             return study.trials()
 
 
+def planned_in(folder: Path, *argv: str, options: tuple[str, ...] = ()) -> Plan:
+    """A search that was begun, and of which nothing has run."""
+    (folder / "text.txt").write_text(TEXT)
+    with chdir(folder):
+        planned = plan(Command("train", [*options], [*QUICK, "parallelism=single", *argv]))
+        with claimed(planned.folder):
+            planned.remember()
+        return planned
+
+
 def test_a_search_that_was_stopped_tries_other_values_or_some_twice(tmp_path: Path) -> None:
     """Also where its process died while it wrote to its journal."""
     tpe = (*SEARCH, "search.startup_trials=2")
@@ -191,6 +201,23 @@ def test_a_search_goes_on_under_a_name_that_is_another_ones(tmp_path: Path) -> N
     assert again.returncode == 2 and "is being searched" in again.stderr
 
 
+def test_a_search_goes_on_with_another_model_under_the_same_words(tmp_path: Path) -> None:
+    """The files that the words name were edited in between."""
+    model = tmp_path / "conf/model/mine.yaml"
+    model.parent.mkdir(parents=True)
+    mine = ("--config-dir", str(model.parents[1])), ("model=mine", "search=random", BATCH)
+
+    def begin_with(layers: int, *more: str) -> None:
+        fields = f"{{num_hidden_layers: {layers}}}"
+        model.write_text(f"defaults: [tiny, _self_]\nconfig: {fields}\n")
+        planned_in(tmp_path, "sweep.name=night", *mine[1], *more, options=mine[0])
+
+    begin_with(2)
+    begin_with(2, "search.trials=30")
+    with pytest.raises(ConfigError, match=r"configuration hash \w+, now \w+: take another sweep"):
+        begin_with(3)
+
+
 def test_a_missing_optuna_is_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     ended = answer(tmp_path, *SEARCH)
@@ -221,16 +248,6 @@ def test_the_worst_trial_or_one_without_a_result_is_shown_first() -> None:
     trials = [Trial(n, {}, value, "", {}) for n, value in enumerate((2.0, None, 1.0, 3.0))]
     assert [trial.number for trial in ranked(trials, minimize=True)] == [2, 0, 3, 1]
     assert [trial.number for trial in ranked(trials, minimize=False)] == [3, 0, 2, 1]
-
-
-def planned_in(folder: Path, *argv: str) -> Plan:
-    """A search that was begun, and of which nothing has run."""
-    (folder / "text.txt").write_text(TEXT)
-    with chdir(folder):
-        planned = plan(Command("train", [], [*QUICK, "parallelism=single", *argv]))
-        with claimed(planned.folder):
-            planned.remember()
-        return planned
 
 
 def test_a_trial_that_was_stopped_early_wins_the_search(
