@@ -1,9 +1,12 @@
 """Searches: what they try is decided by seed and results alone, whoever stops them and when."""
 
 import json
+import math
 import os
 import re
 import signal
+import socket
+import subprocess
 import time
 from contextlib import chdir, suppress
 from pathlib import Path
@@ -15,6 +18,7 @@ from ringshard.config.compose import Command
 from ringshard.config.session import Session
 from ringshard.config.space import is_search, split
 from ringshard.errors import ConfigError
+from ringshard.files import write_json
 from ringshard.launch import freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
@@ -90,14 +94,18 @@ def searched(folder: Path, *argv: str, stop_after: int | None = None) -> list[Tr
             return study.trials()
 
 
+@pytest.fixture(autouse=True)
+def _stand_in_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def planned_in(folder: Path, *argv: str, options: tuple[str, ...] = ()) -> Plan:
-    """A search that was begun, and of which nothing has run."""
+    """A search that was begun, and of which nothing has run; a test stands in `folder`."""
     (folder / "text.txt").write_text(TEXT)
-    with chdir(folder):
-        planned = plan(Command("train", [*options], [*QUICK, "parallelism=single", *argv]))
-        with claimed(planned.folder):
-            planned.remember()
-        return planned
+    planned = plan(Command("train", [*options], [*QUICK, "parallelism=single", *argv]))
+    with claimed(planned.folder):
+        planned.remember()
+    return planned
 
 
 def test_a_search_that_was_stopped_tries_other_values_or_some_twice(tmp_path: Path) -> None:
@@ -328,6 +336,59 @@ def test_a_search_that_fails_leaves_runs_training_unattended(
         loop.run(place.stop)
     assert place.started and sorted(place.asked) == sorted(path.name for path in place.started)
     assert all((path / "KILLED").exists() for path in place.started)
+
+
+class Alive(Paper):
+    """Runs that record values and then are a process, which ends when it is asked to."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        self.values, self.processes = values, dict[Path, subprocess.Popen[bytes]]()
+
+    def state(self, run: RunDir) -> State:
+        process = self.processes.get(run.path)
+        if process and process.poll() is None:
+            return State.running
+        if process and not run.outcome():
+            run.finish(1, Outcome.killed, {"why": run.why_stopped(1)})
+        return super().state(run)
+
+    def start(self, run: Run) -> None:
+        with run.dir.claimed():
+            freeze.freeze(run, Command("train", [], []))
+        spool = Spool(run.dir.path, 1)
+        for index, value in enumerate(self.values):
+            spool.log(10 * index, {"val/loss": value})
+        self.processes[run.dir.path] = process = subprocess.Popen(["sleep", "20"])
+        here = {"host": socket.gethostname(), "pid": process.pid}
+        write_json(run.dir.attempt(1) / "started.json", here)
+
+
+def test_a_trial_that_diverges_after_a_good_value_trains_on(tmp_path: Path) -> None:
+    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
+    study = Study(planned.folder, planned.space, planned.policy.search)
+    Loop(planned, study, Alive(1.0, math.nan)).run(StopRequests())
+    (trial,) = study.trials()
+    assert (trial.state, trial.value) == ("pruned", None)
+    why = RunDir(planned.folder / trial.facts["run"]).why_stopped(1)
+    assert why == "pruned: val/loss=nan at step 10 is not finite"
+
+
+def test_a_trial_that_ends_infinitely_high_wins_the_search(tmp_path: Path) -> None:
+    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
+    study = Study(planned.folder, planned.space, planned.policy.search)
+    place = Alive(1.0, math.inf)
+    started = place.start
+
+    def start(run: Run) -> None:
+        started(run)
+        place.processes.pop(run.dir.path).kill()
+        run.dir.finish(1, Outcome.done, {})
+
+    place.start = start  # type: ignore[method-assign]
+    Loop(planned, study, place).run(StopRequests())
+    (trial,) = study.trials()
+    assert trial.state == "fail" and "inf is not finite" in trial.facts["why"]
 
 
 REAL = (

@@ -151,15 +151,16 @@ class Loop:
         return True
 
     def _follow(self, one: _Active, stands: State) -> None:
-        """Reports what is new, and stops a run that is worse than others were."""
+        """Reports what is new, and stops a run that is worse than others were or has diverged."""
         for step, value in one.metric.new():
             self._study.report(one.trial, step, value)
             ends = not stands.lives or step == one.run.job.train.steps
-            if not (ends or one.run.dir in self._stopped) and self._study.is_hopeless(one.trial):
+            if ends or one.run.dir in self._stopped:
+                continue
+            if reason := self._study.hopeless(one.trial):
                 self._stopped.add(one.run.dir)
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
-                why = f"{PRUNED}: {told} is worse than the median of the other trials"
-                cancel(one.run.dir, stands, why)
+                cancel(one.run.dir, stands, f"{PRUNED}: {told} {reason}")
 
     def _tell(self, one: _Active, stands: State) -> None:
         metric, trial = self._plan.metric, one.trial
@@ -173,8 +174,8 @@ class Loop:
         value = last_value(one.run.dir.path, metric)
         if value is None:
             self._fail(trial, f"launcher.metric={metric} was never recorded, name another one")
-        elif math.isnan(value):
-            self._fail(trial, f"{metric} is not a number")
+        elif not math.isfinite(value):
+            self._fail(trial, f"{metric}={value} is not finite")
         else:
             self._study.tell(trial, "complete", value)
             self._say(trial, f"done, {metric}={value:.6g}")
