@@ -21,8 +21,9 @@ from ringshard.errors import ConfigError
 from ringshard.files import write_json
 from ringshard.launch import freeze
 from ringshard.launch.identity import Run
+from ringshard.launch.progress import Follower
 from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.search.loop import Loop
+from ringshard.launch.search.loop import Loop, _Active
 from ringshard.launch.search.plan import Plan, plan
 from ringshard.launch.search.show import ranked
 from ringshard.launch.search.start import _ended
@@ -372,6 +373,32 @@ def test_a_trial_that_diverges_after_a_good_value_trains_on(tmp_path: Path) -> N
     assert (trial.state, trial.value) == ("pruned", None)
     why = RunDir(planned.folder / trial.facts["run"]).why_stopped(1)
     assert why == "pruned: val/loss=nan at step 10 is not finite"
+
+
+def test_a_run_that_could_not_be_stopped_early_is_left_alone_and_told_as_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """scancel fails at first, and works for the value after."""
+    fake = tmp_path / "scancel"
+    fake.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/asked\ntest -e {tmp_path}/works\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    write_json(tmp_path / "submission.json", {"job_id": 7})
+    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
+    study = Study(planned.folder, planned.space, planned.policy.search)
+    loop, trial = Loop(planned, study, Paper()), study.ask()
+    run = planned.run(trial.point)
+    submitted = {"submission": str(tmp_path), "index": None}
+    freeze.freeze(run, Command("train", [], []), submitted)
+    one = _Active(trial, run, Follower(run.dir.path, "val/loss"))
+    spool = Spool(run.dir.path, 1)
+    for step, why in ((10, None), (20, "pruned: val/loss=nan at step 20 is not finite")):
+        spool.log(step, {"val/loss": math.nan})
+        loop._follow(one, State.running)
+        assert run.dir.why_stopped(1) == why
+        (tmp_path / "works").touch()
+    assert (tmp_path / "asked").read_text() == "7\n7\n"
+    assert "is not finite, but not cancelled: scancel" in capsys.readouterr().out
 
 
 def test_a_trial_that_ends_infinitely_high_wins_the_search(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ringshard.child import ChildError
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.errors import ConfigError
-from ringshard.launch.housekeeping import cancel
+from ringshard.launch.housekeeping import NotCancelledError, cancel
 from ringshard.launch.identity import Run
 from ringshard.launch.progress import Follower, last_value
 from ringshard.launch.rundir import RunDir, RunningError
@@ -158,9 +158,16 @@ class Loop:
             if ends or one.run.dir in self._stopped:
                 continue
             if reason := self._study.hopeless(one.trial):
-                self._stopped.add(one.run.dir)
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
-                cancel(one.run.dir, stands, f"{PRUNED}: {told} {reason}")
+                self._stop_early(one, stands, f"{PRUNED}: {told} {reason}")
+
+    def _stop_early(self, one: _Active, stands: State, why: str) -> None:
+        """Where that can't be done now, the next value may try again."""
+        try:
+            cancel(one.run.dir, stands, why)
+            self._stopped.add(one.run.dir)
+        except NotCancelledError as problem:
+            self._say(one.trial, f"{why}, but {problem}")
 
     def _tell(self, one: _Active, stands: State) -> None:
         metric, trial = self._plan.metric, one.trial
