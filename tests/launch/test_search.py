@@ -175,6 +175,8 @@ REFUSED = {
     "tracking=none optimizer.lr=1,2": "tracking=none records no result",
     "search=random search.startup_trials=3 optimizer.lr=1,2": "search=tpe reads it",
     "search.pruner=none search.pruner_step=3 optimizer.lr=1,2": "search.pruner=median reads it",
+    "launcher.wait=true optimizer.lr=1,2": "a search always waits",
+    "hardware=slurm_cpu launcher.wait=true optimizer.lr=1,2": "a search always waits",
     "launcher.retry=none optimizer.lr=1,2": "a search tries other values",
     "search=none search.trials=3": "search=tpe or search=random reads it",
     "search=none search.sampler=tpe -m optimizer.lr=1,2": "name it as search=tpe",
@@ -251,6 +253,13 @@ def test_the_dry_run_of_a_search_writes_or_says_nothing_of_its_trials(tmp_path: 
     assert "numbers from 0.0001 to 1.0, on a logarithmic scale" in ended.stdout
     assert "4 trials by tpe" in ended.stdout and "torch.distributed.run" in ended.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_the_policy_for_failures_is_refused_to_a_search_on_the_cluster(tmp_path: Path) -> None:
+    ended = answer(
+        tmp_path, *SEARCH, "hardware=slurm_cpu", "hardware.nodes=1", "launcher.on_failure=stop"
+    )
+    assert ended.returncode == 2 and "no Slurm answers here" in ended.stderr, ended.stderr
 
 
 def test_the_worst_trial_or_one_without_a_result_is_shown_first() -> None:
