@@ -122,9 +122,14 @@ def logs(
 @app.command()
 def cancel(folders: Folders) -> None:
     """Stop runs that wait or are at work; they save what they can."""
-    jobs = ask_queue()
+    jobs, code = ask_queue(), 0
     for run in _runs(folders):
-        print(f"{run.path.name}  {housekeeping.cancel(run, state(run, jobs))}", flush=True)
+        try:
+            done = housekeeping.cancel(run, state(run, jobs))
+        except housekeeping.NotCancelledError as problem:
+            done, code = str(problem), 1
+        print(f"{run.path.name}  {done}", flush=True)
+    raise typer.Exit(code)
 
 
 _LEFT = ["launcher.wait=false", "launcher.metric=null", "launcher.minimize=true"]

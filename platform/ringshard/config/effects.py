@@ -58,17 +58,20 @@ _ON_SLURM = (
     *("max_restarts", "max_crashes", "max_timeouts"),
 )
 _HERE = ("on_failure", "stop_timeout_s")
-"""Options of the launcher that one of the two schedulers alone reads."""
+"""Options of the launcher that one of the two schedulers alone reads; a search reads on_failure with
+either."""
 
 
 def _launcher(job: Job) -> Idle:
     local = job.hardware.scheduler is Scheduler.local
     other = "slurm" if local else "local"
+    searches = job.search.sampler is not Sampler.none
     for name, value in _set(job.launcher, Launcher()):
-        if name in (_ON_SLURM if local else _HERE):
+        if searches and name == "wait":
+            yield "launcher.wait", value, "a search always waits for its runs"
+        elif name in (_ON_SLURM if local else _HERE) and not (searches and name == "on_failure"):
             yield f"launcher.{name}", value, f"hardware.scheduler={other} reads it"
     metric = job.launcher.metric
-    searches = job.search.sampler is not Sampler.none
     if metric is not None and not (job.launcher.wait or local or searches):
         yield "launcher.metric", metric, "a command that ends before the runs shows none"
     if metric is not None and job.tracking.backend is Backend.none:

@@ -69,19 +69,35 @@ def _file(run: RunDir, attempt: int, rank: int) -> Path:
     return run.attempt(attempt) / f"rank-{rank}.log"
 
 
+class NotCancelledError(ConfigError):
+    """A run could not be asked to stop."""
+
+
 def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
-    """Asks a run to stop; what was done, in words. why: what its exit.json is to say."""
+    """Asks a run to stop; what was done, in words. why: what its exit.json is to say.
+
+    Raises NotCancelledError where the run goes on, without a trace of it.
+    """
     if not stands.lives:
         return f"{stands.name}: nothing to cancel"
+    before = run.why_stopped(run.last_attempt())
     if why != CANCELLED:
         run.ask_to_stop(why)
+    try:
+        return _cancel(run, stands, why)
+    except NotCancelledError:
+        run.ask_to_stop(before)
+        raise
+
+
+def _cancel(run: RunDir, stands: State, why: str) -> str:
     job = job_id(run)
     if job is None:
         return _interrupt(run)
     try:
         queue.cancel([job])
     except SlurmError as error:
-        return f"not cancelled: {error}"
+        raise NotCancelledError(f"not cancelled: {error}") from error
     number = run.last_attempt()
     if stands is State.pending:  # nobody else will tell
         run.finish(number, Outcome.killed, {"why": why, "time": time.time()})
@@ -91,7 +107,7 @@ def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
 def _interrupt(run: RunDir) -> str:
     began = read_json(run.attempt(run.last_attempt()) / "started.json") or {}
     if began.get("host") != socket.gethostname():
-        return f"runs on {began.get('host')}: stop it there"
+        raise NotCancelledError(f"runs on {began.get('host')}: stop it there")
     with suppress(ProcessLookupError):
         os.kill(began["pid"], signal.SIGTERM)
     return "asked to stop"

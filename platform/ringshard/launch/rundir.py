@@ -116,9 +116,14 @@ class RunDir:
         self.clear_markers()
         write_whole(self.path / outcome.value, f"attempt {attempt}\n")
 
-    def ask_to_stop(self, why: str) -> None:
-        """Notes for the agent of the newest attempt why it is going to be stopped."""
-        write_json(self.attempt(self.last_attempt()) / "stop.json", {"why": why})
+    def ask_to_stop(self, why: str | None) -> None:
+        """Notes for the agent of the newest attempt why it is going to be stopped; None: it is
+        not."""
+        note = self.attempt(self.last_attempt()) / "stop.json"
+        if why is None:
+            note.unlink(missing_ok=True)
+        else:
+            write_json(note, {"why": why})
 
     def why_stopped(self, attempt: int) -> str | None:
         """What was noted so."""

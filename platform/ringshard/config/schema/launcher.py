@@ -35,7 +35,8 @@ class Launcher:
     dry_run: bool = False
     """Whether the jobs are only printed (same as --dry-run)."""
     on_failure: OnFailure = OnFailure.go_on
-    """local only; go_on: the other members still run; stop: they don't."""
+    """local, or in a search; go_on: the other members still run; stop: those that have not begun
+    don't."""
     retry: Retry = Retry.all
     """What the same command starts again of a sweep's members that are not done: all of them, those
     that failed, those that ran out of time, or none."""

@@ -13,7 +13,8 @@ class Sampler(Enum):
 
 
 class Pruner(Enum):
-    """Which trials are stopped early; median: those worse than the median of the others so far."""
+    """Which trials are stopped early; median: those whose best value so far is worse than the
+    median of the trials that are done at the same step, and those whose value is not finite."""
 
     none = "none"
     median = "median"
@@ -35,6 +36,7 @@ class Search:
     pruner: Pruner = Pruner.none
     """Which trials are stopped early: none, or median."""
     pruner_trials: int = 5
-    """median only: trials that have to end before another one is stopped."""
+    """median only: trials that have to be done, which those that failed or were stopped are not,
+    before another one is compared with them."""
     pruner_step: int = 0
     """median only: no trial is stopped before this step [optimizer steps]."""

@@ -5,6 +5,7 @@ a trial is noted before its run begins, and a run that goes on without its searc
 """
 
 import math
+import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from ringshard.child import ChildError
 from ringshard.config.schema.launcher import OnFailure
 from ringshard.errors import ConfigError
-from ringshard.launch.housekeeping import cancel
+from ringshard.launch.housekeeping import NotCancelledError, cancel
 from ringshard.launch.identity import Run
 from ringshard.launch.progress import Follower, last_value
 from ringshard.launch.rundir import RunDir, RunningError
@@ -35,8 +36,6 @@ class _Active:
     trial: Trial
     run: Run
     metric: Follower
-    stopped: bool = False
-    """Whether it was asked to end early."""
 
 
 class Loop:
@@ -47,29 +46,57 @@ class Loop:
         self.runs: list[Run] = []
         """All that this process has looked after."""
         self._active: list[_Active] = []
+        self._stopped: set[RunDir] = set()
+        """Runs that were asked to end early; several trials may share one."""
         self._stop = StopRequests()
+        self._told = 0
+        """Stop requests that were handed on."""
         self._closed = False
         """Whether no further trial begins."""
 
     def run(self, stop: StopRequests) -> None:
-        """Goes on until all trials have ended, or it is asked to stop: runs here end with it."""
+        """Goes on until all trials have ended, or it is asked to stop: runs here end with it, also
+        where it fails."""
         self._stop = stop
+        try:
+            self._search(stop)
+        except BaseException:
+            self._end_runs(stop)
+            raise
+
+    def _search(self, stop: StopRequests) -> None:
         self._place.look()
         for trial in self._study.trials():
             if trial.state == "running":
                 self._begin(trial)
-        told = 0
         while self._go_on(stop):
             self._place.look()
             self._active = [one for one in self._active if not self._ended(one, stop)]
             while not stop and self._has_room():
                 self._begin(self._study.ask())
-            for number, _ in stop.came[told:]:
-                for one in self._active:
-                    self._place.interrupt(one.run.dir, number)
-            told = len(stop.came)
+            self._hand_on(stop)
             if self._active:
                 time.sleep(TICK_S)
+
+    def _end_runs(self, stop: StopRequests) -> None:
+        """Waits until they have saved."""
+        if not stop:
+            stop.remember(signal.SIGTERM, None)
+        while self._place.waits_for_runs and self._at_work():
+            self._hand_on(stop)
+            time.sleep(TICK_S)
+
+    def _at_work(self) -> set[RunDir]:
+        return {one.run.dir for one in self._active if self._place.state(one.run.dir).lives}
+
+    def _hand_on(self, stop: StopRequests) -> None:
+        """Each request goes to a run once, however many trials share it; the first is none to a
+        run that was stopped early, which would take it for a second one."""
+        for index in range(self._told, len(stop.came)):
+            asked = set() if index else self._stopped
+            for run in self._at_work() - asked:
+                self._place.interrupt(run, stop.came[index][0])
+        self._told = len(stop.came)
 
     def _go_on(self, stop: StopRequests) -> bool:
         if stop:
@@ -95,12 +122,12 @@ class Loop:
             if not self._stop:  # else Ctrl-C has ended what was asked
                 self._fail(trial, str(problem))
             return
+        follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         if begins:
             with suppress(RunningError):  # somebody else has begun it
                 self._place.start(run)
-        self.runs.append(run)
-        follower = Follower(run.dir.path, self._plan.metric, self._study.reported(trial))
         self._active.append(_Active(trial, run, follower))
+        self.runs.append(run)
 
     def _found(self, trial: Trial) -> Run | None:
         """The run that an earlier process began for a trial, as it was frozen then."""
@@ -124,15 +151,23 @@ class Loop:
         return True
 
     def _follow(self, one: _Active, stands: State) -> None:
-        """Reports what is new, and stops a run that is worse than others were."""
+        """Reports what is new, and stops a run that is worse than others were or has diverged."""
         for step, value in one.metric.new():
             self._study.report(one.trial, step, value)
             ends = not stands.lives or step == one.run.job.train.steps
-            if not (ends or one.stopped) and self._study.is_hopeless(one.trial):
-                one.stopped = True
+            if ends or one.run.dir in self._stopped:
+                continue
+            if reason := self._study.hopeless(one.trial):
                 told = f"{self._plan.metric}={value:.6g} at step {step}"
-                why = f"{PRUNED}: {told} is worse than the median of the other trials"
-                cancel(one.run.dir, stands, why)
+                self._stop_early(one, stands, f"{PRUNED}: {told} {reason}")
+
+    def _stop_early(self, one: _Active, stands: State, why: str) -> None:
+        """Where that can't be done now, the next value may try again."""
+        try:
+            cancel(one.run.dir, stands, why)
+            self._stopped.add(one.run.dir)
+        except NotCancelledError as problem:
+            self._say(one.trial, f"{why}, but {problem}")
 
     def _tell(self, one: _Active, stands: State) -> None:
         metric, trial = self._plan.metric, one.trial
@@ -146,8 +181,8 @@ class Loop:
         value = last_value(one.run.dir.path, metric)
         if value is None:
             self._fail(trial, f"launcher.metric={metric} was never recorded, name another one")
-        elif math.isnan(value):
-            self._fail(trial, f"{metric} is not a number")
+        elif not math.isfinite(value):
+            self._fail(trial, f"{metric}={value} is not finite")
         else:
             self._study.tell(trial, "complete", value)
             self._say(trial, f"done, {metric}={value:.6g}")

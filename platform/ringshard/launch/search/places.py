@@ -2,15 +2,17 @@
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Protocol
 
 from ringshard.config.compose import Command
 from ringshard.config.schema.job import Job
 from ringshard.launch.freeze import freeze
-from ringshard.launch.housekeeping import cancel
+from ringshard.launch.housekeeping import NotCancelledError, cancel
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.show import short
 from ringshard.launch.start import create_stores, prepare
 from ringshard.launch.state import Queue, State, ask_queue, state
 from ringshard.launch.together import start_agent
@@ -73,7 +75,10 @@ class Here:
         if agent := self._agents.get(run.path):
             agent.send_signal(number)
         else:
-            cancel(run, self.state(run))
+            try:
+                cancel(run, self.state(run))
+            except NotCancelledError as problem:
+                print(f"{short(run.path)} {problem}", file=sys.stderr, flush=True)
 
 
 class OnSlurm:

@@ -16,7 +16,7 @@ from ringshard.config.session import Session
 from ringshard.config.space import Interval, Space, Value, split
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
-from ringshard.launch.identity import NOT_SIGNED, Run, hashed, place, root
+from ringshard.launch.identity import NOT_SIGNED, Run, hashed, place, root, signature
 from ringshard.launch.prepare import check_models
 from ringshard.launch.search.study import require_optuna
 from ringshard.launch.start import check_all
@@ -62,7 +62,7 @@ class Plan:
 
     def remember(self) -> None:
         """Writes down what the search is; raises ConfigError where its name is another one's."""
-        told = _identity(self.space, self.policy)
+        told = _identity(self.command, self.space, self.policy)
         before = read_json(self.folder / "search.json") or told
         for key, value in told.items():
             if before.get(key) != value:
@@ -84,7 +84,7 @@ def plan(command: Command) -> Plan:
     kept = [word for word in space.fixed if not under(named(word), _OF_SEARCHES)]
     trials = replace(command, overrides=kept, dry_run=False)
     _check_ends(session, kept, space)
-    name = policy.sweep.name or hashed([command.config_name, _identity(space, policy)])
+    name = policy.sweep.name or hashed(_identity(command, space, policy))
     return Plan(session, trials, space, policy, name)
 
 
@@ -121,16 +121,19 @@ def _check_ends(session: Session, fixed: list[str], space: Space) -> None:
     check_models([member.config for member in members])
 
 
-def _identity(space: Space, policy: Job) -> dict[str, object]:
-    """What may not differ between the commands of one search."""
+def _identity(command: Command, space: Space, policy: Job) -> dict[str, object]:
+    """What may not differ between the commands of one search, nor between the files that they are
+    composed from."""
     fixed = [word for word in space.fixed if not under(named(word), NOT_SIGNED)]
     return {
+        "primary config": command.config_name,
         "space": sorted(space.texts.values()),
         "fixed": sorted(fixed),
         "metric": policy.launcher.metric or "val/loss",
         "minimize": policy.launcher.minimize,
         "sampler": policy.search.sampler.name,
         "seed": policy.search.seed,
+        "configuration hash": signature(policy),
     }
 
 

@@ -5,6 +5,7 @@ which `search.lock` sees to, so that Optuna's own lock, which outlives a killed 
 needed.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class Trial:
     number: int
     point: dict[str, Value]
     value: float | None
+    """The result; None where the trial is not complete, whatever it recorded on the way."""
     state: str
     """running, complete, pruned or fail."""
     facts: dict[str, Any]
@@ -110,16 +112,25 @@ class Study:
             self._study.get_trials(deepcopy=False)[trial.number].intermediate_values, default=-1
         )
 
-    def is_hopeless(self, trial: Trial) -> bool:
-        """Whether the trial is to be stopped early, by what was reported last."""
+    def hopeless(self, trial: Trial) -> str:
+        """Why the trial is to be stopped early, as what was reported last ends; empty: it is not.
+
+        Optuna forgives a trial that has diverged after a good value: it compares the best one.
+        """
         if self._search.pruner is Pruner.none:
-            return False
+            return ""
         import optuna
+
+        reported = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        step = max(reported)
+        if step >= self._search.pruner_step and not math.isfinite(reported[step]):
+            return "is not finite"
 
         self._study.pruner = optuna.pruners.MedianPruner(
             self._search.pruner_trials, self._search.pruner_step
         )
-        return self._open(trial).should_prune()
+        worse = self._open(trial).should_prune()
+        return "and all before it are worse than the median of the done trials" if worse else ""
 
     def tell(self, trial: Trial, state: str, value: float | None = None) -> None:
         """Ends a trial: complete with its value, pruned, or fail."""
@@ -187,6 +198,6 @@ def _distribution(one: Dimension) -> "optuna.distributions.BaseDistribution":
 
 
 def _trial(frozen: "optuna.trial.FrozenTrial") -> Trial:
-    value = frozen.values[0] if frozen.values else None
     state = frozen.state.name.lower()
+    value = frozen.values[0] if state == "complete" and frozen.values else None
     return Trial(frozen.number, dict(frozen.params), value, state, dict(frozen.user_attrs))
