@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
 from ringshard.launch.state import Queue
+from ringshard.launch.stop import SIGNALS
 from ringshard.tracking.delivery import Shipped, Shipper
 from ringshard.tracking.standing import RUNNING, Standing
 
@@ -129,10 +130,12 @@ def _lock(run_dir: Path, timeout_s: float) -> FileLock:
 
 
 def main() -> int:
-    """Follow the attempt named on the command line; SIGTERM ends it at once, Ctrl-C does not."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Follow the attempt named on the command line; only its end, or SIGKILL, ends this.
+
+    A cluster sends SIGTERM to all processes of a job, and how that ends is still to be told.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     os.nice(10)
     run_dir, attempt = Path(sys.argv[1]), int(sys.argv[2])
     tracking = read_job(run_dir / "attempts" / str(attempt) / "job.yaml").tracking
