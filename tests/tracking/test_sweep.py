@@ -9,6 +9,7 @@ import pytest
 from tracking.conftest import RunFolder
 from tracking.shipped import ship
 
+from ringshard.launch.state import PRUNED
 from ringshard.tracking import store
 
 
@@ -56,12 +57,20 @@ def test_members_that_start_at_once_have_several_parents_or_no_flat_tags(
     assert len({tag["ringshard.config_hash"] for tag in tags}) == 1  # seeds can be averaged
 
 
+def end(member: RunFolder, outcome: str) -> None:
+    if outcome == "pruned":
+        member.end(1, "killed", why=f"{PRUNED} by its search")
+    else:
+        member.end(1, outcome)
+
+
 @pytest.mark.parametrize(
     ("outcomes", "status", "state"),
     [
         (["done", "done"], "FINISHED", "2 done"),
         (["done", "failed"], "FAILED", "1 done, 1 failed"),
         (["done", "killed"], "KILLED", "1 done, 1 killed"),
+        (["done", "pruned"], "FINISHED", "1 done, 1 pruned"),
     ],
 )
 def test_a_sweep_ends_before_its_members_or_otherwise(
@@ -69,10 +78,10 @@ def test_a_sweep_ends_before_its_members_or_otherwise(
 ) -> None:
     members = [member(seed) for seed in range(2)]
     ship(members[0])
-    members[0].end(1, outcomes[0])
+    end(members[0], outcomes[0])
     ship(members[0])
     assert parent(members[0]).info.status == "RUNNING"
-    members[1].end(1, outcomes[1])
+    end(members[1], outcomes[1])
     ship(members[1])
     assert parent(members[0]).info.status == status
     assert parent(members[0]).data.tags["ringshard.state"] == state

@@ -50,6 +50,6 @@ def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
             return Standing(RUNNING, State.running.name)
         states[stands] += 1
     told = ", ".join(sorted(f"{count} {stands.name}" for stands, count in states.items()))
-    if set(states) == {State.done}:
+    if states[State.done] and set(states) <= {State.done, State.pruned}:
         return Standing("FINISHED", told)
     return Standing("FAILED" if states[State.failed] else KILLED, told)
