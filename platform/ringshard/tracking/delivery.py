@@ -41,9 +41,7 @@ class Shipper:
     def __init__(self, run_dir: Path, attempt: int, uri: str, experiment: str) -> None:
         """`attempt` is the newest one: it decides the status."""
         self._run_dir, self._attempt = run_dir, attempt
-        self._target = (uri, experiment)
-        self._noted = run_dir / "track" / "shipped.json"
-        self._ledger = Ledger.read(self._noted, " ".join(self._target))
+        self._ledger = Ledger.read(run_dir, uri, experiment)
         self._remote: RemoteRun | None = None
         self._spools: list[SpoolFile] = []
         self._repeats: dict[str, Repeats] = {}
@@ -96,9 +94,10 @@ class Shipper:
 
     def _open(self) -> RemoteRun:
         if self._remote is None:
-            remote = RemoteRun(*self._target, self._run_dir, self._ledger.run_id)
-            if remote.run_id != self._ledger.run_id:
-                self._note(Ledger(self._ledger.target, remote.run_id))
+            known = self._ledger
+            remote = RemoteRun(known.uri, known.experiment, self._run_dir, known.run_id)
+            if remote.run_id != known.run_id:
+                self._note(Ledger(known.uri, known.experiment, remote.run_id))
             self._remote = remote
         return self._remote
 
@@ -198,4 +197,4 @@ class Shipper:
     def _note(self, ledger: Ledger) -> None:
         """Write down what MLflow has just acknowledged."""
         self._ledger = ledger
-        ledger.write(self._noted)
+        ledger.write(self._run_dir)

@@ -13,6 +13,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, State, ask_queue, job_id, state
 from ringshard.report.runs import Run
 from ringshard.tracking import shipper
+from ringshard.tracking.ledger import Ledger
 
 
 class Judged(NamedTuple):
@@ -41,12 +42,11 @@ def reap(
 
 def _reap(run: Run, queue: Callable[[], Queue], lost_hosts: Collection[str]) -> Judged | None:
     """None: MLflow knows the truth already, or nothing of the run."""
-    if not (run.dir.path / "track" / "shipped.json").exists():
+    if (ledger := Ledger.noted(run.dir.path)) is None:
         return None
     if unsure := _unsure(run.dir, queue, lost_hosts):
         return Judged(False, f"left as it is, {unsure}")
-    uri, name = (str(run.config[f"tracking.{key}"]) for key in ("uri", "experiment"))
-    stands = shipper.close(run.dir.path, run.attempt, uri, name, queue)
+    stands = shipper.close(run.dir.path, run.attempt, ledger.uri, ledger.experiment, queue)
     return Judged(True, f"{stands.status} ({stands.state})") if stands else None
 
 
