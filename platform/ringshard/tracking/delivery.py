@@ -12,7 +12,6 @@ from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
-from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.attachments import attachments, readable
 from ringshard.tracking.batches import Point, batches
 from ringshard.tracking.ledger import Ledger
@@ -73,13 +72,13 @@ class Shipper:
         stands = self.standing(queue)  # asked first: no point is written after exit.json
         remote = self._open()
         if not stands.is_over:
-            self._tell(remote, stands)
+            self._tell(remote, stands, queue)
         for attempt in range(1, self._attempt + 1):
             self._describe(remote, attempt)
         for spool in self._history():
             self._drain(remote, spool)
         if stands.is_over:
-            self._tell(remote, stands)
+            self._tell(remote, stands, queue)
         for attempt in range(1, self._attempt + 1):  # last: files may have a store of their own
             self._attach(remote, attempt)
         self._note_models(remote, stands.is_final)
@@ -101,7 +100,7 @@ class Shipper:
             self._remote = remote
         return self._remote
 
-    def _tell(self, remote: RemoteRun, stands: Standing) -> None:
+    def _tell(self, remote: RemoteRun, stands: Standing, queue: Callable[[], Queue]) -> None:
         """Tell MLflow where the run stands, where that is news, and once a minute that it lives."""
         told = f"attempt {self._attempt}: {stands.status}, {stands.state}"
         beats = not stands.is_over and time.monotonic() > self._next_beat
@@ -114,9 +113,14 @@ class Shipper:
             tags["heartbeat"] = clock(time.time())
             self._next_beat = time.monotonic() + _HEARTBEAT_S
         remote.tell(stands.status, tags, self._last_sign() if stands.is_final else None)
-        if told != self._ledger.told and (sweep := names.sweep(self._run_dir)):
-            remote.tell_parent(sweeps.standing(sweep))
+        if told != self._ledger.told:
+            self.tell_sweep(queue)
         self._note(replace(self._ledger, told=told))
+
+    def tell_sweep(self, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
+        """Tell MLflow where the sweep of the run stands; None: it knew, or there is none."""
+        sweep = names.sweep(self._run_dir)
+        return self._open().tell_parent(sweep, queue) if sweep else None
 
     def _tell_goodput(self, remote: RemoteRun) -> None:
         """Where the time of a run went that is over."""

@@ -20,9 +20,11 @@ from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
-from ringshard.launch.state import Queue
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import Queue, ask_queue
 from ringshard.launch.stop import SIGNALS
 from ringshard.tracking.delivery import Shipped, Shipper
+from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.standing import RUNNING, Standing
 
 _POLL_S = 2.0
@@ -106,6 +108,19 @@ def close(
             shipper.ship(queue)
             return stands
         return None
+
+
+def tell_sweep(run_dir: Path, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
+    """Tell MLflow anew where the sweep stands that a shipped run is a member of; None: it knew.
+
+    A member that was cancelled while it waited had nobody to tell it.
+    Raises ConfigError where it can't be done now.
+    """
+    if (known := Ledger.noted(run_dir)) is None:
+        return None
+    with _alone(run_dir, known.uri):
+        shipper = Shipper(run_dir, RunDir(run_dir).last_attempt(), known.uri, known.experiment)
+        return shipper.tell_sweep(queue)
 
 
 @contextmanager
