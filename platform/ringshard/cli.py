@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -75,23 +76,30 @@ def sync(
     experiment: Annotated[str | None, typer.Option(help="Instead of tracking.experiment.")] = None,
 ) -> None:
     """Send what MLflow does not have yet; nothing is sent twice."""
-    code = 0
-    for run in find(folders):
+    runs, code = find(folders), 0
+    steps = [partial(_sync, run, uri, experiment) for run in runs]
+    for step in (*steps, partial(_tell_sweeps, runs)):
         try:
-            print(_synced(run, uri, experiment), flush=True)
+            step()
         except ConfigError as error:  # of one run; the others are sent all the same
             print(error, file=sys.stderr)
             code = 2
     raise typer.Exit(code)
 
 
-def _synced(run: Run, uri: str | None, experiment: str | None) -> str:
+def _tell_sweeps(runs: list[Run]) -> None:
+    for member in reap.last_members(runs).values():
+        shipper.tell_sweep(member)
+
+
+def _sync(run: Run, uri: str | None, experiment: str | None) -> None:
     address = uri or str(run.config["tracking.uri"])
     name = experiment or str(run.config["tracking.experiment"])
     store.check(address)
     done = shipper.sync(run.dir.path, run.attempt, address, name)
     lost = f", {done.lost} lines are lost" if done.lost else ""
-    return f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
+    told = f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
+    print(told, flush=True)
 
 
 @track.command("reap")

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tracking.shipped import expected, history, remote, ship
 
+from ringshard.config.schema.reader import plain
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.state import Queue
@@ -110,3 +112,19 @@ def test_a_run_that_mlflow_never_heard_of_is_created_by_reaping(
     run.die()
     assert reaped(run) == []
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_run_that_was_synced_elsewhere_is_closed_where_it_never_was(
+    run: Any, tmp_path: Path
+) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    synced = run.job.tracking.uri
+    run.job.tracking.uri = f"sqlite:///{tmp_path / 'own.db'}"
+    (run.path / "attempts/1/job.yaml").write_text(yaml.safe_dump(plain(run.job)))
+    run.job.tracking.uri = synced
+    ship(run)
+    run.die()
+    assert reaped(run) == [(True, "KILLED (interrupted)")]
+    assert remote(run).info.status == "KILLED"
+    assert not (tmp_path / "own.db").exists()

@@ -17,6 +17,9 @@ import pytest
 from tracking.shipped import expected, history, remote, ship
 
 from ringshard.errors import ConfigError
+from ringshard.launch import tracker
+from ringshard.launch.stop import StopRequests
+from ringshard.launch.tracker import Tracker
 from ringshard.tracking import shipper, store
 from ringshard.tracking.spool import Spool
 
@@ -100,8 +103,7 @@ def test_a_shipper_killed_in_mid_run_leaves_nothing_out_and_nothing_twice(run: A
     run.train(1, range(1500))
     first = start(run)
     ledger = run.path / "track" / "shipped.json"
-    while not (ledger.exists() and json.loads(ledger.read_text())["offsets"]):
-        time.sleep(0.01)
+    await_points(run)
     run.train(1, range(1500, 1800))
     first.kill()
     first.communicate()
@@ -193,7 +195,7 @@ def test_a_dead_server_crashes_nothing_and_the_end_is_immediate(
     assert process.stderr is not None
     assert "attempt 1 to reach MLflow failed" in process.stderr.readline()
     assert "attempt 2 to reach MLflow failed" in process.stderr.readline()
-    assert seconds_to_end(process) < 1
+    assert not ended_at_once(process)
 
 
 def test_a_server_that_never_answers_does_not_delay_the_end(
@@ -204,15 +206,35 @@ def test_a_server_that_never_answers_does_not_delay_the_end(
     process = start(run)
     assert process.stderr is not None
     assert "timed out" in process.stderr.readline()
-    assert seconds_to_end(process) < 1
+    assert not ended_at_once(process)
 
 
-def seconds_to_end(process: subprocess.Popen[str]) -> float:
-    begun = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == -signal.SIGTERM
-    return time.monotonic() - begun
+def ended_at_once(process: Any) -> bool:
+    """Whether all had arrived when the agent, which has no patience, ended it."""
+    ended = Tracker(process).end(0.0, StopRequests())
+    assert process.returncode == -signal.SIGKILL
+    return ended
+
+
+def test_a_run_whose_processes_were_all_told_to_stop_goes_on_in_mlflow(run: Any) -> None:
+    """Slurm sends SIGTERM to the whole job, before its agent can tell how it ended."""
+    run.job.tracking.system_every_s = 0
+    folder = run.attempt(1)
+    run.train(1, range(3))
+    tracking = tracker.start(run.job, run.path, 1)
+    assert tracking.shipper
+    await_points(run)
+    tracking.shipper.send_signal(signal.SIGTERM)
+    run.end(1, "killed", why="cancelled")
+    assert tracking.end(30.0, StopRequests()), (folder / "shipper.log").read_text()
+    assert remote(run).data.tags["ringshard.state"] == "killed: cancelled"
+    assert remote(run).info.status == "KILLED"
+
+
+def await_points(run: Any) -> None:
+    ledger = run.path / "track" / "shipped.json"
+    while not (ledger.exists() and json.loads(ledger.read_text())["offsets"]):
+        time.sleep(0.01)
 
 
 def test_points_that_waited_for_a_database_are_synced_later(run: Any) -> None:
@@ -252,9 +274,7 @@ def test_a_run_whose_agent_is_killed_is_killed_and_has_its_last_points(run: Any)
     run.die()
     run.train(1, range(3))
     agent = subprocess.Popen([sys.executable, "-c", AGENT, str(run.path)])
-    ledger = run.path / "track" / "shipped.json"
-    while not (ledger.exists() and json.loads(ledger.read_text())["offsets"]):
-        time.sleep(0.05)
+    await_points(run)
     assert remote(run).info.status == "RUNNING"
     run.train(1, range(3, 6))
     agent.kill()

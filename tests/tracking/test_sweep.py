@@ -1,15 +1,23 @@
 """A sweep is one run in MLflow above those of its members, whose status is theirs together."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tracking.conftest import RunFolder
 from tracking.shipped import ship
+from typer import Exit
 
+from ringshard import cli
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm.queue import Queued
+from ringshard.launch.state import PRUNED
+from ringshard.report.runs import Run
 from ringshard.tracking import store
+from ringshard.tracking import sweep as sweeps
+from ringshard.tracking.reap import Judged, reap
 
 
 @pytest.fixture
@@ -56,12 +64,20 @@ def test_members_that_start_at_once_have_several_parents_or_no_flat_tags(
     assert len({tag["ringshard.config_hash"] for tag in tags}) == 1  # seeds can be averaged
 
 
+def end(member: RunFolder, outcome: str) -> None:
+    if outcome == "pruned":
+        member.end(1, "killed", why=f"{PRUNED} by its search")
+    else:
+        member.end(1, outcome)
+
+
 @pytest.mark.parametrize(
     ("outcomes", "status", "state"),
     [
         (["done", "done"], "FINISHED", "2 done"),
         (["done", "failed"], "FAILED", "1 done, 1 failed"),
         (["done", "killed"], "KILLED", "1 done, 1 killed"),
+        (["done", "pruned"], "FINISHED", "1 done, 1 pruned"),
     ],
 )
 def test_a_sweep_ends_before_its_members_or_otherwise(
@@ -69,10 +85,82 @@ def test_a_sweep_ends_before_its_members_or_otherwise(
 ) -> None:
     members = [member(seed) for seed in range(2)]
     ship(members[0])
-    members[0].end(1, outcomes[0])
+    end(members[0], outcomes[0])
     ship(members[0])
     assert parent(members[0]).info.status == "RUNNING"
-    members[1].end(1, outcomes[1])
+    end(members[1], outcomes[1])
     ship(members[1])
     assert parent(members[0]).info.status == status
     assert parent(members[0]).data.tags["ringshard.state"] == state
+
+
+class Slow:
+    """A client that somebody else overtakes between a look at the sweep and what is sent of it."""
+
+    def __init__(self, client: Any, meanwhile: Callable[[], None]) -> None:
+        self._client, self._meanwhile = client, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_run(self, run_id: str) -> Any:
+        self._meanwhile()
+        return self._client.get_run(run_id)
+
+
+def test_what_was_true_of_a_sweep_first_is_told_last(member: Callable[[int], RunFolder]) -> None:
+    members = [member(seed) for seed in range(2)]
+    for one in members:
+        ship(one)
+    end(members[0], "done")
+    with ThreadPoolExecutor() as pool:
+
+        def last_one_ends() -> None:
+            end(members[1], "done")
+            wait([pool.submit(ship, members[1])], timeout=1.5)
+
+        client = Slow(store.connect(members[0].job.tracking.uri), last_one_ends)
+        above = parent(members[0]).info.run_id
+        sweeps.tell(client, above, members[0].path.parent, lambda: None)
+    assert parent(members[0]).info.status == "FINISHED"
+
+
+def test_a_last_member_takes_itself_for_one_at_work_before_its_marker_is_written(
+    member: Callable[[int], RunFolder],
+) -> None:
+    last = member(0)
+    ship(last)
+    (last.path / "attempts/1/exit.json").write_text('{"outcome": "done"}')
+    assert ship(last) == parent(last).info.status == "FINISHED"
+
+
+def test_a_member_that_was_cancelled_in_the_queue_keeps_its_sweep_running_when_reaped(
+    member: Callable[[int], RunFolder],
+) -> None:
+    members = [member(seed) for seed in range(2)]
+    members[1].submit(1, "12")
+    members[1].die()
+    end(members[0], "done")
+    ship(members[0])
+    assert parent(members[0]).info.status == "RUNNING"
+    runs = [Run(RunDir(one.path)) for one in members]
+    jobs = {"12": Queued("12", "tiny", "PENDING", "None")}
+    assert list(reap(runs[:1], [], lambda: jobs)) == []
+    told = Judged(True, "KILLED (1 done, 1 interrupted)")
+    assert list(reap(runs[:1], [], dict)) == [(members[0].path.parent, told)]
+    assert parent(members[0]).info.status == "KILLED"
+    assert list(reap(runs[:1], [], dict)) == []
+
+
+def test_a_member_that_told_nobody_of_its_end_keeps_its_sweep_running_when_synced(
+    member: Callable[[int], RunFolder],
+) -> None:
+    members = [member(seed) for seed in range(2)]
+    end(members[0], "done")
+    ship(members[0])
+    members[1].die()
+    assert parent(members[0]).info.status == "RUNNING"
+    with pytest.raises(Exit) as ended:
+        cli.sync([members[0].path])
+    assert ended.value.exit_code == 0
+    assert parent(members[0]).info.status == "KILLED"

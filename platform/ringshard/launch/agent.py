@@ -10,12 +10,12 @@ from pathlib import Path
 
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.job import Job
-from ringshard.launch import torchrun, tracker
+from ringshard.launch import show, torchrun, tracker
 from ringshard.launch.environment import in_environment, rank_environment
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.show import short, typed
+from ringshard.launch.show import short
 from ringshard.launch.stop import StopRequests, stop_requests
 
 
@@ -47,10 +47,7 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
             ended = _judge(run, attempt, code, stop)
             _record(run, attempt, ended, code, stop)
             if not tracking.end(job.tracking.flush_timeout_s, stop):
-                _say(
-                    "not all points are in MLflow yet, they are safe in the run:"
-                    f" {typed('ringshard')} track sync {short(run.path)}"
-                )
+                _say(show.unsent(run))
     return replace(ended, stopped=128 + stop.first if stop else 0)
 
 

@@ -77,8 +77,16 @@ class RunDir:
         return max(numbers, default=0)
 
     def outcome(self) -> Outcome | None:
-        """How the last attempt ended; None while it runs, or if its agent was killed."""
-        return next((o for o in Outcome if (self.path / o.value).exists()), None)
+        """How the last attempt ended; None while it runs, or if its agent was killed.
+
+        exit.json tells it a moment before the marker, which takes no reading.
+        """
+        marked = next((o for o in Outcome if (self.path / o.value).exists()), None)
+        return marked or self._told()
+
+    def _told(self) -> Outcome | None:
+        end = read_json(self.attempt(self.last_attempt()) / "exit.json")
+        return Outcome[end["outcome"]] if end else None
 
     def job(self, attempt: int) -> Job:
         """The frozen job of an attempt; raises ConfigError where this version can't read it."""

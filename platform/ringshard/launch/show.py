@@ -120,6 +120,14 @@ def own_overrides(runs: list[Run]) -> dict[Path, list[str]]:
     return {run.dir.path: [o for o in run.overrides if o not in common] for run in runs}
 
 
+def unsent(run: RunDir) -> str:
+    """What is said where MLflow did not take all in time."""
+    return (
+        "not all points are in MLflow yet, they are safe in the run:"
+        f" {typed('ringshard')} track sync {short(run.path)}"
+    )
+
+
 def short(path: Path) -> str:
     """A path as one would type it here."""
     relative = os.path.relpath(path)

@@ -4,18 +4,25 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ringshard.config.secrets import is_secret
+from ringshard.config.secrets import is_secret, names_secret
 
 _FILES = ("job.yaml", "overrides.json", "code.json", "code*.diff", "environment.json")
 _MOST = 2**20
 """Longest text [characters]; the rest is in the run directory."""
 _WORDS = (r"[^\s'\"]+", r"[^\s'\"=:,;(){}\[\]]+")
 """A secret may stand alone, or in an assignment."""
-_NAMED = re.compile(
-    r"(\w*(?:token|secret|passw(?:or)?d|passphrase|credential|api_?key)\w*['\"]?\s*[:=]\s*)"
-    r"(['\"])[^'\"\s]{6,}\2",
-    re.I,
+_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----.*?(-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----|\Z)",
+    re.S,
 )
+_ASSIGNED = re.compile(
+    r"(?<![\w-])(?P<name>[\w-]{1,80})"
+    r"(?P<by>['\"]?\]?[ \t]*(?::[ \t]*[\w.|\[\] ]{1,80}(?==))?[:=]+>?[ \t]*)"
+    r"(?P<value>'[^'\n]{6,}'|\"[^\"\n]{6,}\"|[^\s'\"]{6,})"
+)
+"""A name and what it gets, quoted or not, perhaps with a type between them."""
+_HARMLESS = re.compile(r"[\d._+\-e]+[,;)\]}]*|[$<].*|.*[(\[{].*", re.I)
+"""Values without quotes that are numbers, other variables, or computed."""
 
 
 def attachments(folder: Path) -> Iterator[Path]:
@@ -25,14 +32,31 @@ def attachments(folder: Path) -> Iterator[Path]:
 
 
 def readable(file: Path) -> str:
-    """A file's text, without what looks like a secret, and not too long."""
-    text = without_secrets(file.read_text(encoding="utf-8", errors="replace"))
-    left = len(text) - _MOST
-    return text if left <= 0 else f"{text[:_MOST]}\n[{left} characters more in {file}]\n"
+    """A file's text, without what looks like a secret, and not too long: cut before it is searched,
+    where a line ends."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        text = lines.read(_MOST + 1)
+    if len(text) <= _MOST:
+        return without_secrets(text)
+    whole = text[: text.rfind("\n", 0, _MOST) + 1]
+    return f"{without_secrets(whole)}\n[the rest is in {file}]\n"
 
 
 def without_secrets(text: str) -> str:
-    """A text with `[secret]` in place of what looks like a password or a token."""
+    """A text with `[secret]` in place of what looks like a password, a token or a private key."""
+    text = _KEY.sub("[secret]", text)
     for words in _WORDS:
         text = re.sub(words, lambda word: "[secret]" if is_secret(word[0]) else word[0], text)
-    return _NAMED.sub(r"\1\2[secret]\2", text)
+    return _ASSIGNED.sub(_without_value, text)
+
+
+def _without_value(found: re.Match[str]) -> str:
+    value = found["value"]
+    quote = value[0] if value[0] in "'\"" else ""
+    if not names_secret(found["name"].replace("-", "_")) or _is_harmless(value, quote):
+        return found[0]
+    return f"{found['name']}{found['by']}{quote}[secret]{quote}"
+
+
+def _is_harmless(value: str, quote: str) -> bool:
+    return value.strip("'\"") == "[secret]" or (not quote and bool(_HARMLESS.fullmatch(value)))

@@ -12,7 +12,6 @@ from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
-from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.attachments import attachments, readable
 from ringshard.tracking.batches import Point, batches
 from ringshard.tracking.ledger import Ledger
@@ -41,9 +40,7 @@ class Shipper:
     def __init__(self, run_dir: Path, attempt: int, uri: str, experiment: str) -> None:
         """`attempt` is the newest one: it decides the status."""
         self._run_dir, self._attempt = run_dir, attempt
-        self._target = (uri, experiment)
-        self._noted = run_dir / "track" / "shipped.json"
-        self._ledger = Ledger.read(self._noted, " ".join(self._target))
+        self._ledger = Ledger.read(run_dir, uri, experiment)
         self._remote: RemoteRun | None = None
         self._spools: list[SpoolFile] = []
         self._repeats: dict[str, Repeats] = {}
@@ -75,13 +72,13 @@ class Shipper:
         stands = self.standing(queue)  # asked first: no point is written after exit.json
         remote = self._open()
         if not stands.is_over:
-            self._tell(remote, stands)
+            self._tell(remote, stands, queue)
         for attempt in range(1, self._attempt + 1):
             self._describe(remote, attempt)
         for spool in self._history():
             self._drain(remote, spool)
         if stands.is_over:
-            self._tell(remote, stands)
+            self._tell(remote, stands, queue)
         for attempt in range(1, self._attempt + 1):  # last: files may have a store of their own
             self._attach(remote, attempt)
         self._note_models(remote, stands.is_final)
@@ -96,13 +93,14 @@ class Shipper:
 
     def _open(self) -> RemoteRun:
         if self._remote is None:
-            remote = RemoteRun(*self._target, self._run_dir, self._ledger.run_id)
-            if remote.run_id != self._ledger.run_id:
-                self._note(Ledger(self._ledger.target, remote.run_id))
+            known = self._ledger
+            remote = RemoteRun(known.uri, known.experiment, self._run_dir, known.run_id)
+            if remote.run_id != known.run_id:
+                self._note(Ledger(known.uri, known.experiment, remote.run_id))
             self._remote = remote
         return self._remote
 
-    def _tell(self, remote: RemoteRun, stands: Standing) -> None:
+    def _tell(self, remote: RemoteRun, stands: Standing, queue: Callable[[], Queue]) -> None:
         """Tell MLflow where the run stands, where that is news, and once a minute that it lives."""
         told = f"attempt {self._attempt}: {stands.status}, {stands.state}"
         beats = not stands.is_over and time.monotonic() > self._next_beat
@@ -115,9 +113,14 @@ class Shipper:
             tags["heartbeat"] = clock(time.time())
             self._next_beat = time.monotonic() + _HEARTBEAT_S
         remote.tell(stands.status, tags, self._last_sign() if stands.is_final else None)
-        if told != self._ledger.told and (sweep := names.sweep(self._run_dir)):
-            remote.tell_parent(sweeps.standing(sweep))
+        if told != self._ledger.told:
+            self.tell_sweep(queue)
         self._note(replace(self._ledger, told=told))
+
+    def tell_sweep(self, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
+        """Tell MLflow where the sweep of the run stands; None: it knew, or there is none."""
+        sweep = names.sweep(self._run_dir)
+        return self._open().tell_parent(sweep, queue) if sweep else None
 
     def _tell_goodput(self, remote: RemoteRun) -> None:
         """Where the time of a run went that is over."""
@@ -198,4 +201,4 @@ class Shipper:
     def _note(self, ledger: Ledger) -> None:
         """Write down what MLflow has just acknowledged."""
         self._ledger = ledger
-        ledger.write(self._noted)
+        ledger.write(self._run_dir)

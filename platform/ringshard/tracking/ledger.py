@@ -12,8 +12,10 @@ from ringshard.tracking.batches import Batch
 class Ledger:
     """Progress of shipping one run to one target; another target starts from nothing."""
 
-    target: str
-    """Address and experiment."""
+    uri: str
+    """Address of MLflow."""
+    experiment: str
+    """Its experiment."""
     run_id: str | None = None
     """The MLflow run."""
     described: list[int] = field(default_factory=list)
@@ -63,15 +65,27 @@ class Ledger:
         )
 
     @classmethod
-    def read(cls, path: Path, target: str) -> "Ledger":
-        """The ledger of a target; an empty one if there is none (then all is sent again)."""
+    def noted(cls, run_dir: Path) -> "Ledger | None":
+        """The ledger of where a run was sent last; None: nowhere, so far as is known."""
         try:
-            ledger = cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**json.loads(_file(run_dir).read_text(encoding="utf-8")))
         except (FileNotFoundError, TypeError, ValueError):
-            return cls(target)
-        return ledger if ledger.target == target else cls(target)
+            return None
 
-    def write(self, path: Path) -> None:
+    @classmethod
+    def read(cls, run_dir: Path, uri: str, experiment: str) -> "Ledger":
+        """The ledger of a target; an empty one if there is none (then all is sent again)."""
+        known = cls.noted(run_dir)
+        if known and (known.uri, known.experiment) == (uri, experiment):
+            return known
+        return cls(uri, experiment)
+
+    def write(self, run_dir: Path) -> None:
         """Replace the file in one step."""
-        path.parent.mkdir(exist_ok=True)
-        write_json(path, asdict(self))
+        file = _file(run_dir)
+        file.parent.mkdir(exist_ok=True)
+        write_json(file, asdict(self))
+
+
+def _file(run_dir: Path) -> Path:
+    return run_dir / "track" / "shipped.json"

@@ -12,7 +12,8 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, State, ask_queue, job_id, state
 from ringshard.report.runs import Run
-from ringshard.tracking import shipper
+from ringshard.tracking import names, shipper
+from ringshard.tracking.ledger import Ledger
 
 
 class Judged(NamedTuple):
@@ -37,16 +38,39 @@ def reap(
             judged = Judged(False, str(error))
         if judged:
             yield run.dir.path, judged
+    yield from _sweeps(runs, queue, lost_hosts)
+
+
+def _sweeps(
+    runs: list[Run], queue: Callable[[], Queue], lost_hosts: Collection[str]
+) -> Iterator[tuple[Path, Judged]]:
+    """Closes the sweeps of runs: a member that was cancelled while it waited told nobody."""
+    for sweep, member in last_members(runs).items():
+        everyone = (RunDir(file.parent) for file in sweep.glob("*/run.json"))
+        if any(_unsure(one, queue, lost_hosts) for one in everyone):
+            continue
+        try:
+            stands = shipper.tell_sweep(member, queue)
+        except ConfigError as error:
+            yield sweep, Judged(False, str(error))
+        else:
+            if stands:
+                yield sweep, Judged(True, f"{stands.status} ({stands.state})")
+
+
+def last_members(runs: list[Run]) -> dict[Path, Path]:
+    """One member that was shipped of each sweep that runs are of."""
+    shipped = [run.dir.path for run in runs if Ledger.noted(run.dir.path)]
+    return {sweep: path for path in shipped if (sweep := names.sweep(path))}
 
 
 def _reap(run: Run, queue: Callable[[], Queue], lost_hosts: Collection[str]) -> Judged | None:
     """None: MLflow knows the truth already, or nothing of the run."""
-    if not (run.dir.path / "track" / "shipped.json").exists():
+    if (ledger := Ledger.noted(run.dir.path)) is None:
         return None
     if unsure := _unsure(run.dir, queue, lost_hosts):
         return Judged(False, f"left as it is, {unsure}")
-    uri, name = (str(run.config[f"tracking.{key}"]) for key in ("uri", "experiment"))
-    stands = shipper.close(run.dir.path, run.attempt, uri, name, queue)
+    stands = shipper.close(run.dir.path, run.attempt, ledger.uri, ledger.experiment, queue)
     return Judged(True, f"{stands.status} ({stands.state})") if stands else None
 
 

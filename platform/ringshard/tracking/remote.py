@@ -1,10 +1,11 @@
 """The run as MLflow holds it: one for each run directory, whoever opens it and how often."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ringshard.launch.state import Queue
 from ringshard.tracking import names, store
 from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.batches import Point
@@ -120,15 +121,10 @@ class RemoteRun:
         else:
             self._client.set_terminated(self.run_id, status, round(ended * 1000))
 
-    def tell_parent(self, stands: Standing) -> None:
-        """Set the status of the sweep, if it has one in MLflow."""
+    def tell_parent(self, sweep: Path, queue: Callable[[], Queue]) -> Standing | None:
+        """Set the status of the sweep in MLflow; None: it was the true one, or there is none."""
         parent = self._client.get_run(self.run_id).data.tags.get("mlflow.parentRunId")
-        if parent is not None:
-            self._client.set_tag(parent, "ringshard.state", stands.state)
-            if stands.is_final:
-                self._client.set_terminated(parent, stands.status)
-            else:
-                self._client.update_run(parent, status=stands.status)
+        return sweeps.tell(self._client, parent, sweep, queue) if parent else None
 
     def status(self) -> str:
         """The status that MLflow has."""

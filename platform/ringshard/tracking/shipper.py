@@ -20,8 +20,11 @@ from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
 from ringshard.errors import ConfigError
-from ringshard.launch.state import Queue
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import Queue, ask_queue
+from ringshard.launch.stop import SIGNALS
 from ringshard.tracking.delivery import Shipped, Shipper
+from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.standing import RUNNING, Standing
 
 _POLL_S = 2.0
@@ -107,6 +110,19 @@ def close(
         return None
 
 
+def tell_sweep(run_dir: Path, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
+    """Tell MLflow anew where the sweep stands that a shipped run is a member of; None: it knew.
+
+    A member that was cancelled while it waited had nobody to tell it.
+    Raises ConfigError where it can't be done now.
+    """
+    if (known := Ledger.noted(run_dir)) is None:
+        return None
+    with _alone(run_dir, known.uri):
+        shipper = Shipper(run_dir, RunDir(run_dir).last_attempt(), known.uri, known.experiment)
+        return shipper.tell_sweep(queue)
+
+
 @contextmanager
 def _alone(run_dir: Path, uri: str) -> Iterator[None]:
     """Ships now and once, or raises ConfigError."""
@@ -129,10 +145,12 @@ def _lock(run_dir: Path, timeout_s: float) -> FileLock:
 
 
 def main() -> int:
-    """Follow the attempt named on the command line; SIGTERM ends it at once, Ctrl-C does not."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Follow the attempt named on the command line; only its end, or SIGKILL, ends this.
+
+    A cluster sends SIGTERM to all processes of a job, and how that ends is still to be told.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     os.nice(10)
     run_dir, attempt = Path(sys.argv[1]), int(sys.argv[2])
     tracking = read_job(run_dir / "attempts" / str(attempt) / "job.yaml").tracking

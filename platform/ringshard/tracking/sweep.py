@@ -21,7 +21,7 @@ def parent(client: Any, experiment_id: str, sweep: Path, user: str) -> str:
 
     MLflow has no unique tags: the members, which share the sweep's folder, come one at a time.
     """
-    with FileLock(sweep / "mlflow.lock"):
+    with _alone(sweep):
         key = _key(sweep / "mlflow.json")
         found = client.search_runs([experiment_id], f"tags.`ringshard.sweep_key` = '{key}'")
         if found:
@@ -29,6 +29,27 @@ def parent(client: Any, experiment_id: str, sweep: Path, user: str) -> str:
         tags = {"ringshard.sweep_key": key, "ringshard.sweep": sweep.name, "mlflow.user": user}
         made = client.create_run(experiment_id, tags=tags, run_name=sweep.name)
         return str(made.info.run_id)
+
+
+def tell(client: Any, run_id: str, sweep: Path, ask: Callable[[], Queue]) -> Standing | None:
+    """Set the status of a sweep's run; None: it was the true one.
+
+    Looked at and told by one at a time: else what was true first might arrive last.
+    """
+    with _alone(sweep):
+        stands, run = standing(sweep, ask), client.get_run(run_id)
+        if (run.info.status, run.data.tags.get("ringshard.state")) == stands:
+            return None
+        client.set_tag(run_id, "ringshard.state", stands.state)
+        if stands.is_final:
+            client.set_terminated(run_id, stands.status)
+        else:
+            client.update_run(run_id, status=stands.status)
+        return stands
+
+
+def _alone(sweep: Path) -> FileLock:
+    return FileLock(sweep / "mlflow.lock")
 
 
 def _key(noted: Path) -> str:
@@ -50,6 +71,6 @@ def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
             return Standing(RUNNING, State.running.name)
         states[stands] += 1
     told = ", ".join(sorted(f"{count} {stands.name}" for stands, count in states.items()))
-    if set(states) == {State.done}:
+    if states[State.done] and set(states) <= {State.done, State.pruned}:
         return Standing("FINISHED", told)
     return Standing("FAILED" if states[State.failed] else KILLED, told)

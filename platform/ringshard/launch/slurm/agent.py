@@ -14,7 +14,7 @@ import psutil
 
 from ringshard.config.schema.job import Job
 from ringshard.files import read_json, write_json
-from ringshard.launch import torchrun, tracker
+from ringshard.launch import show, torchrun, tracker
 from ringshard.launch.failure import first_failure
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir, RunningError
@@ -106,7 +106,8 @@ class Agent:
         verdict = judge(reason, finished, past, job.launcher)
         self._finish(number, verdict, code)
         patience = job.tracking.flush_timeout_s if reason is None else 2.0
-        tracking.end(patience, StopRequests())
+        if not tracking.end(patience, StopRequests()):
+            print(show.unsent(self.run), flush=True)
         if verdict.outcome is Outcome.requeued:
             self._queue_again(number, verdict, code)
         self._leave(verdict.outcome, self.run.attempt(number))
