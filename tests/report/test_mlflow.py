@@ -1,5 +1,6 @@
 """Runs read from MLflow are those of the folders that were shipped to it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from ringshard.report.groups import differences
 from ringshard.report.mlflow_runs import RemoteRun
 from ringshard.report.mlflow_runs import find as find_in_mlflow
 from ringshard.report.runs import Run, find
-from ringshard.tracking import shipper
+from ringshard.tracking import shipper, store
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,22 @@ def test_a_command_reads_one_run_or_a_whole_experiment(
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" run-")]
     assert [row[0] for row in rows] == ["run-0", "run-1"] and rows[1][4:6] == ["*1.5", "*1.52"]
+
+
+def test_a_sweep_is_its_parent_run_or_brings_runs_of_other_programs(
+    both: tuple[list[Run], list[RemoteRun], str], tmp_path: Path
+) -> None:
+    uri = both[2]
+    for n in range(2):
+        run = made(tmp_path, f"member-{n}", CREATED + n)
+        about = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(about | {"sweep": "runs"}))
+        shipper.sync(run, 1, uri, "shared")
+    client = store.connect(uri)
+    shared = client.get_experiment_by_name("shared")
+    client.create_run(shared.experiment_id, run_name="of another program")
+    for name in ("runs", "shared"):
+        assert [run.name for run in find_in_mlflow(uri, [name])] == ["member-0", "member-1"]
 
 
 @pytest.mark.parametrize(

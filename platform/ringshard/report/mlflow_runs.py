@@ -159,16 +159,20 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
     return [RemoteRun(client, run) for run in runs]
 
 
+_IS_OURS = "tags.`ringshard.run_key` LIKE '%'"
+"""Of a run folder: neither the parent of a sweep nor a run of another program."""
+
+
 def _named(client: Any, homes: Mapping[str, str], name: str) -> list[Any]:
     if name in homes:
-        return _runs(client, [homes[name]], "")
+        return _runs(client, [homes[name]], _IS_OURS)
     quoted = name.replace("'", "")
     for where in (
-        f"attributes.run_name = '{quoted}'",
         f"tags.`ringshard.sweep` = '{quoted}'",
+        f"attributes.run_name = '{quoted}'",
         f"attributes.run_id = '{quoted}'",
     ):
-        if found := _runs(client, list(homes.values()), where):
+        if found := _runs(client, list(homes.values()), f"{where} AND {_IS_OURS}"):
             return found
     known = ", ".join([*homes][:_MOST_NAMES])
     raise ConfigError(
