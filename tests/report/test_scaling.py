@@ -8,6 +8,7 @@ import yaml
 from report.commands import ringshard
 from report.folders import CREATED, made
 
+from ringshard.config.schema.hardware import Device
 from ringshard.errors import ConfigError
 from ringshard.report.runs import Run, find
 from ringshard.report.scaling import scaling
@@ -50,6 +51,31 @@ def test_efficiency_is_over_another_run_than_the_smallest(tmp_path: Path) -> Non
     assert [(p.processes, p.batch) for p in weak.points] == [(1, 16), (2, 32), (4, 64)]
     assert [weak.efficiency(p) for p in weak.points] == pytest.approx([1, 0.95, 0.9])
     assert strong.plot()["ideal"] == pytest.approx([100, 200, 400])
+
+
+def test_runs_of_unlike_devices_or_settings_are_averaged(tmp_path: Path) -> None:
+    """Devices are series of their own; what is chosen for a number of processes is a layout."""
+    for n, device in enumerate((Device.cpu, Device.cuda)):
+        for processes, compiled, micro in ((1, False, 8), (2, False, 4), (2, True, 4)):
+            fields: dict[str, Any] = {
+                "hardware__processes_per_node": processes,
+                "hardware__device": device,
+                "parallelism__dp_shard": processes,
+                "parallelism__compile": compiled,
+                "train__micro_batch": micro,
+            }
+            name = f"{device.name}-{processes}-{compiled}"
+            path = made(tmp_path, name, CREATED + n, **fields)
+            rate = 1000.0**n * (100 + 80 * (processes - 1) + 10 * compiled)
+            _speed(path, path / "track/spool-1.0-rank0.jsonl", rate)
+    cpu, cuda = [one for one in scaling(find([tmp_path])) if one.title.startswith("Strong")]
+    assert (cpu.title, cuda.title) == ("Strong scaling: device=cpu", "Strong scaling: device=cuda")
+    assert [(point.layout, round(point.rate)) for point in cpu.points] == [
+        ("one process, compile=False, micro_batch=8", 100),
+        ("dp_shard 2, compile=False, micro_batch=4", 180),
+        ("dp_shard 2, compile=True, micro_batch=4", 190),
+    ]
+    assert [round(point.rate) for point in cuda.points] == [100_000, 180_000, 190_000]
 
 
 def test_runs_of_one_topology_scale(tmp_path: Path) -> None:
