@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from report.commands import ringshard
-from report.folders import CREATED, made
+from report.folders import CREATED, made, rated, report
 
 from ringshard.errors import ConfigError
 from ringshard.report.compare import notes
-from ringshard.report.compared import along, step
+from ringshard.report.compared import along, step, tokens_per_s
 from ringshard.report.groups import differences
 from ringshard.report.mlflow_runs import RemoteRun
 from ringshard.report.mlflow_runs import find as find_in_mlflow
@@ -77,6 +77,18 @@ def test_a_sweep_is_its_parent_run_or_brings_runs_of_other_programs(
     client.create_run(shared.experiment_id, run_name="of another program")
     for name in ("runs", "shared"):
         assert [run.name for run in find_in_mlflow(uri, [name])] == ["member-0", "member-1"]
+
+
+def test_speed_in_mlflow_mixes_attempts_on_other_hardware(
+    both: tuple[list[Run], list[RemoteRun], str], tmp_path: Path
+) -> None:
+    run = rated(tmp_path, (1, 0, [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)]))
+    (run / "attempts/1/exit.json").touch()
+    shipper.sync(run, 1, both[2], "resumed")
+    report(run, 2, 0, [(40, 4000, 1.0), (50, 5000, 700.0)])
+    shipper.sync(run, 2, both[2], "resumed")
+    (found,) = find_in_mlflow(both[2], ["resumed"])
+    assert tokens_per_s(found) == pytest.approx(700)
 
 
 @pytest.mark.parametrize(

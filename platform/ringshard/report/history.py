@@ -24,7 +24,7 @@ def attempts(run: RunDir, recorded: Recorded) -> list[Attempt]:
     """Those that have begun, oldest first."""
     found = []
     for number in range(1, run.last_attempt() + 1):
-        told = [s for s in recorded.segments if s.attempt == number and s.writer == "rank0"]
+        told = [s for s in recorded.segments if s.is_of_ranks(number)]
         found += _attempt(run, number, told)
     return found
 

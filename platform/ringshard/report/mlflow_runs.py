@@ -109,6 +109,19 @@ class RemoteRun:
         return _History(self.client, self.run)
 
     @property
+    def newest(self) -> Sequence[Mapping[str, Curve]]:
+        """What it has recorded since it last ended for good, as one start: MLflow does not tell
+        them apart, but from there on only a resumed run may have other hardware."""
+        ends = self.curves["goodput/fraction"].times if "goodput/fraction" in self.curves else []
+        kept = {}
+        for key in ("perf/tokens_per_s", "perf/mfu", "train/tokens"):
+            if key in self.curves:
+                curve = self.curves[key]
+                begin = max((end for end in ends if end < curve.times[-1]), default=-math.inf)
+                kept[key] = curve.of(np.flatnonzero(curve.times > begin))
+        return [kept]
+
+    @property
     def faults(self) -> list[str]:
         """What MLflow lacks of it, in words."""
         lost = self.run.data.tags.get("ringshard.incomplete")
