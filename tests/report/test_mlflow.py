@@ -43,7 +43,7 @@ def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
             other = there.curves[key]
             assert np.array_equal(other.steps, curve.steps)
             assert np.array_equal(other.values, curve.values, equal_nan=True)
-            assert np.allclose(along(there, other, "flops"), along(here, curve, "flops"))
+            assert np.allclose(along(there, key, other, "flops"), along(here, key, curve, "flops"))
         assert there.config == here.config
         assert there.goodput is not None and there.goodput.parts == here.goodput.parts
         assert there.faults == []

@@ -70,11 +70,16 @@ def last(run: Compared, metric: str) -> float | None:
     return run.curves[metric].last if metric in run.curves else None
 
 
+def is_timed(metric: str) -> bool:
+    """Whether it is of a node, which notes seconds in place of steps."""
+    return metric.startswith("system/")
+
+
 def step(run: Compared) -> int:
     """The newest step that was recorded."""
-    curves = run.curves
-    chosen = [curves["train/loss"]] if "train/loss" in curves else curves.values()
-    return max((int(curve.steps[-1]) for curve in chosen), default=0)
+    trained = [key for key in run.curves if not is_timed(key)]
+    chosen = ["train/loss"] if "train/loss" in trained else trained
+    return max((int(run.curves[key].steps[-1]) for key in chosen), default=0)
 
 
 def tokens_per_s(run: Compared) -> float | None:
@@ -116,11 +121,13 @@ AXES = {
 """Name of an axis -> its title, and where its numbers come from."""
 
 
-def along(run: Compared, curve: Curve, axis: str) -> Floats:
-    """Where the points of a curve lie on an axis; NaN where nothing tells."""
-    if axis == "step":
-        return curve.steps.astype(np.float64)
+def along(run: Compared, metric: str, curve: Curve, axis: str) -> Floats:
+    """Where points of a metric's curve lie on an axis; NaN where nothing tells."""
     if axis == "time":
         return run.worked(curve.times) / 3600
+    if is_timed(metric):
+        return np.full(len(curve), np.nan)
+    if axis == "step":
+        return curve.steps.astype(np.float64)
     source = run.curves.get(AXES[axis][1])
     return np.full(len(curve), np.nan) if source is None else source.at(curve.steps)
