@@ -101,7 +101,8 @@ def shown(value: object) -> str:
 
 def labels(runs: Sequence[Compared]) -> list[str]:
     """Short names for a legend: what differs, where that tells the runs apart."""
-    told = [told_apart(run, telling(runs, differences(runs))) for run in runs]
+    keys = telling(runs, differences(runs))
+    told = [told_apart(run, keys) for run in runs]
     readable = all(len(text) <= LONGEST_LABEL for text in told)
     return told if readable and len(set(told)) == len(runs) > 1 else unique_names(runs)
 
