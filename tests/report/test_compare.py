@@ -22,6 +22,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Path) -> None:
+    """Of runs that are over before their end nothing is left: they have no checkpoint."""
     make("tiny-b", created=CREATED + 2, optimizer__lr=0.2, marker="KILLED")
     make("tiny-a", created=CREATED + 1, optimizer__lr=0.1)
     make("tiny-c", created=CREATED + 3, optimizer__lr=0.2, marker=None, steps=10)
@@ -31,8 +32,8 @@ def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Pat
     assert title.split() == ["run", "state", "step", "lr", "loss", "loss", "tok/s", "mfu", "put"]
     assert [row.split() for row in rows[:3]] == [
         ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "512", "25.0%", "69%"],
-        ["tiny-b", "killed", "20", "0.2", "*1", "*1.02", "512", "25.0%", "69%"],
-        ["tiny-c", "interrupted", "10", "0.2", "1.667", "1.7", "512", "25.0%", "60%"],
+        ["tiny-b", "killed", "20", "0.2", "*1", "*1.02", "512", "25.0%", "0%"],
+        ["tiny-c", "interrupted", "10", "0.2", "1.667", "1.7", "512", "25.0%", "0%"],
     ]
     assert rows[-1].startswith("the runs have not trained equally long")
 
