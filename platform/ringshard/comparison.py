@@ -15,8 +15,9 @@ from ringshard.errors import ConfigError
 from ringshard.files import write_whole
 from ringshard.report import compare as tables
 from ringshard.report.compared import AXES, Compared, is_timed
+from ringshard.report.groups import unique_names
 from ringshard.report.runs import find
-from ringshard.report.scaling import Series, scaling, table_rows
+from ringshard.report.scaling import Series, scaling, table_rows, tells_processes
 
 Axis = Enum("Axis", {name: name for name in AXES})  # type: ignore[misc]
 Named = Annotated[
@@ -53,7 +54,7 @@ def compare(
     shown = metric or "train/loss"
     axis = x.value if x else "time" if is_timed(shown) else "step"
     _refuse_unrecorded(runs, metric, axis, {"--png": png, "--html": html})
-    series = scaling(runs) if by_topology else []
+    series = _series(runs) if by_topology else []
     if for_scripts:
         from ringshard.report import export
 
@@ -89,6 +90,13 @@ def _with_job(runs: Sequence[Compared]) -> list[Compared]:
     if not found:
         raise ConfigError("no run is left to compare: give others")
     return found
+
+
+def _series(runs: Sequence[Compared]) -> list[Series]:
+    """How speed grows; of runs that can't tell it is said that they are left out."""
+    for name in unique_names([run for run in runs if not tells_processes(run)]):
+        print(f"{name} does not tell its processes: left out of --scaling", file=sys.stderr)
+    return scaling(runs)
 
 
 def _refuse_idle(

@@ -90,4 +90,19 @@ def test_scaling_is_a_traceback_for_what_another_version_wrote(tmp_path: Path) -
     done = ringshard("compare", tmp_path)
     assert done.returncode == 0 and "then" in done.stdout
     done = ringshard("compare", tmp_path, "--scaling")
-    assert done.returncode == 2 and done.stderr.startswith("--scaling: no two of these runs")
+    assert done.returncode == 2 and "\n--scaling: no two of these runs" in done.stderr
+
+
+def test_runs_whose_job_is_not_there_count_as_one_process(tmp_path: Path) -> None:
+    """As MLflow tells of them where its files are out of reach."""
+    runs = runs_of(tmp_path, (2, 16, 180.0), (4, 16, 240.0), (8, 16, 400.0))
+    job = runs[2].dir.attempt(1) / "job.yaml"
+    told = yaml.safe_load(job.read_text())
+    job.write_text(yaml.safe_dump({key: told[key] for key in told if key != "hardware"}))
+    done = ringshard("compare", tmp_path, "--scaling")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "run-2 does not tell its processes: left out of --scaling\n",
+    )
+    (strong,) = scaling(find([tmp_path]))
+    assert [point.processes for point in strong.points] == [2, 4]

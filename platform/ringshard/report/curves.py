@@ -74,7 +74,13 @@ def _legend(axes: Axes) -> None:
 def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: str) -> None:
     if metric in run.curves:
         curve = _shown(run.curves[metric])
-        axes.plot(along(run, metric, curve, axis), curve.values, color=color, lw=1.2, label=label or metric)
+        axes.plot(
+            along(run, metric, curve, axis),
+            curve.values,
+            color=color,
+            lw=1.2,
+            label=label or metric,
+        )
     twin = metric.replace("train/", "val/", 1)
     if twin != metric and twin in run.curves:
         curve = _shown(run.curves[twin])

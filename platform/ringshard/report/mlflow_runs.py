@@ -112,7 +112,8 @@ class RemoteRun:
     def newest(self) -> Sequence[Mapping[str, Curve]]:
         """What it has recorded since it last ended for good, as one start: MLflow does not tell
         them apart, but from there on only a resumed run may have other hardware."""
-        ends = self.curves["goodput/fraction"].times if "goodput/fraction" in self.curves else []
+        told = self.curves.get("goodput/fraction")
+        ends = [] if told is None else told.times.tolist()
         kept = {}
         for key in ("perf/tokens_per_s", "perf/mfu", "train/tokens"):
             if key in self.curves:

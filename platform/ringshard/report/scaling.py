@@ -79,9 +79,10 @@ class Series:
 
 def scaling(runs: Sequence[Compared]) -> list[Series]:
     """All series with two numbers of processes or more; raises ConfigError where there is none."""
-    found = [*_series(runs, "Strong"), *_series(runs, "Weak")]
+    known = [run for run in runs if tells_processes(run)]
+    found = [*_series(known, "Strong"), *_series(known, "Weak")]
     if not found:
-        counts = sorted({_processes(run) for run in runs})
+        counts = sorted({_processes(run) for run in known})
         raise ConfigError(
             f"--scaling: no two of these runs differ in their processes alone ({counts} are there,"
             " and the global batch must be the same, or the same for each process)"
@@ -135,6 +136,11 @@ def _points(members: Sequence[Compared]) -> list[Point]:
         )
         for (count, name), alike in sorted(layouts.items(), key=lambda item: item[0])
     ]
+
+
+def tells_processes(run: Compared) -> bool:
+    """Whether it is known how many processes it has; else it is in no series."""
+    return {_NODES, _EACH} <= run.config.keys()
 
 
 def _together(runs: Sequence[Compared]) -> Goodput | None:
