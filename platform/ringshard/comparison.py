@@ -14,9 +14,10 @@ from rich.table import Table
 from ringshard.errors import ConfigError
 from ringshard.files import write_whole
 from ringshard.report import compare as tables
-from ringshard.report.compared import AXES, Compared
+from ringshard.report.compared import AXES, Compared, is_timed
+from ringshard.report.groups import unique_names
 from ringshard.report.runs import find
-from ringshard.report.scaling import Series, scaling, table_rows
+from ringshard.report.scaling import Series, scaling, table_rows, tells_processes
 
 Axis = Enum("Axis", {name: name for name in AXES})  # type: ignore[misc]
 Named = Annotated[
@@ -30,8 +31,13 @@ Named = Annotated[
 
 def compare(
     named: Named,
-    metric: Annotated[str, typer.Option(help="Curve of page and picture.")] = "train/loss",
-    x: Annotated[Axis, typer.Option(help="What it is drawn over.")] = Axis.step,  # type: ignore[attr-defined]
+    metric: Annotated[
+        str | None, typer.Option(help="Curve of page and picture: by default train/loss.")
+    ] = None,
+    x: Annotated[
+        Axis | None,
+        typer.Option(help="What it is drawn over: by default steps, what nodes note over time."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="File for a page with plots.")] = None,
     png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
     by_topology: Annotated[
@@ -42,17 +48,21 @@ def compare(
     uri: Annotated[str | None, typer.Option(help="Read from MLflow, not from folders.")] = None,
 ) -> None:
     """What differs between runs, and where they got."""
+    for_scripts = [name for name, on in {"--json": as_json, "--csv": as_csv}.items() if on]
+    _refuse_idle(x, html, png, by_topology, for_scripts)
     runs = _with_job(_found(named, uri))
-    _refuse(runs, metric, x.value, {"--png": png, "--html": html}, as_json and as_csv)
-    series = scaling(runs) if by_topology else []
-    if as_json or as_csv:
+    shown = metric or "train/loss"
+    axis = x.value if x else "time" if is_timed(shown) else "step"
+    _refuse_unrecorded(runs, metric, axis, {"--png": png, "--html": html})
+    series = _series(runs) if by_topology else []
+    if for_scripts:
         from ringshard.report import export
 
-        print((export.as_json if as_json else export.as_csv)(runs, metric).rstrip("\n"))
+        print((export.as_json if as_json else export.as_csv)(runs, shown).rstrip("\n"))
     else:
-        _print(runs, metric, series)
-    out = sys.stderr if as_json or as_csv else sys.stdout
-    _write(runs, metric, x.value, html, png, series, _title(named), out)
+        _print(runs, shown, series)
+    out = sys.stderr if for_scripts else sys.stdout
+    _write(runs, shown, axis, html, png, series, _title(named), out)
 
 
 def _title(named: list[str]) -> str:
@@ -82,29 +92,56 @@ def _with_job(runs: Sequence[Compared]) -> list[Compared]:
     return found
 
 
-def _refuse(
-    runs: Sequence[Compared], metric: str, axis: str, files: dict[str, Path | None], both: bool
+def _series(runs: Sequence[Compared]) -> list[Series]:
+    """How speed grows; of runs that can't tell it is said that they are left out."""
+    for name in unique_names([run for run in runs if not tells_processes(run)]):
+        print(f"{name} does not tell its processes: left out of --scaling", file=sys.stderr)
+    return scaling(runs)
+
+
+def _refuse_idle(
+    x: Axis | None,
+    html: Path | None,
+    png: Path | None,
+    by_topology: bool,
+    for_scripts: Sequence[str],
 ) -> None:
-    """Raises ConfigError for what can't be shown, before anything is printed or written."""
-    if both:
-        raise ConfigError("--json and --csv: stdout takes one of them")
-    known = sorted({key for run in runs for key in run.curves})
-    if known and metric not in known:
-        raise ConfigError(f"--metric {metric} was never recorded: take one of {', '.join(known)}")
-    source = AXES[axis][1]
-    if known and axis in ("tokens", "flops") and source not in known:
-        raise ConfigError(f"--x {axis}: none of these runs has recorded {source}, take --x step")
-    for option, file in files.items():
-        if file and not known:
-            raise ConfigError(
-                f"{option} {file}: none of these runs has recorded anything, leave it out"
-            )
+    """Raises ConfigError for options that have no effect, or that no file can be written for."""
+    if len(for_scripts) > 1:
+        raise ConfigError(f"{' and '.join(for_scripts)}: stdout takes one of them")
+    if x and not (html or png):
+        raise ConfigError(f"--x {x.value}: nothing is drawn, give --html or --png, or leave it out")
+    if by_topology and for_scripts and not html:
+        raise ConfigError(f"--scaling: {for_scripts[0]} tells of runs alone, leave out one of them")
+    for option, file in {"--png": png, "--html": html}.items():
         if file and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no folder {file.parent}, make it first")
-    if files["--html"]:
+    if html:
         from ringshard.report.page.html import require_plotly
 
         require_plotly()
+
+
+def _refuse_unrecorded(
+    runs: Sequence[Compared], metric: str | None, axis: str, files: dict[str, Path | None]
+) -> None:
+    """Raises ConfigError for what no run has recorded, before anything is printed or written."""
+    known = {key for run in runs for key in run.curves}
+    trained = sorted(key for key in known if not is_timed(key))
+    nothing = "none of these runs has recorded anything"
+    if metric and metric not in known:
+        told = f"take one of {', '.join(trained)}" if trained else f"{nothing}, leave it out"
+        raise ConfigError(f"--metric {metric} was never recorded: {told}")
+    for option, file in files.items():
+        if file and not (trained or metric):
+            raise ConfigError(f"{option} {file}: {nothing}, leave it out")
+        if file and option == "--png" and not {metric, "train/loss", "val/loss"} & known:
+            raise ConfigError(f"--png {file}: no loss was recorded, give --metric")
+    source = AXES[axis][1]
+    if axis in ("tokens", "flops") and source not in known:
+        raise ConfigError(f"--x {axis}: none of these runs has recorded {source}, take --x step")
+    if metric and is_timed(metric) and axis != "time":
+        raise ConfigError(f"--x {axis}: {metric} is noted over time, take --x time")
 
 
 def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> None:

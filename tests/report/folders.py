@@ -1,6 +1,7 @@
 """Run folders as the launcher and the ranks leave them."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -61,4 +62,28 @@ def train(path: Path, begin: float, lr: float, steps: range, wiggle: float = 0.0
             spool.log(step, metrics)
             if step % 10 == 0:
                 spool.log(step, {"val/loss": 5.1 / (1 + lr * step) + wiggle})
+    spool.close()
+
+
+Reports = list[tuple[int, int, float]]
+"""Step, tokens so far, tokens/s; the utilization is a thousandth of it."""
+
+
+def rated(root: Path, *starts: tuple[int, int, Reports]) -> Path:
+    """A run below root/runs with such reports of starts, given as (attempt, restart, reports)."""
+    path = made(root, "run")
+    shutil.rmtree(path / "track")
+    for attempt, restart, reports in starts:
+        report(path, attempt, restart, reports)
+    return path
+
+
+def report(path: Path, attempt: int, restart: int, reports: Reports) -> None:
+    """A start of an attempt, which is made like the first one if need be."""
+    if attempt > 1:
+        shutil.copytree(path / "attempts/1", path / f"attempts/{attempt}", dirs_exist_ok=True)
+    spool = Spool(path, attempt, restart=restart)
+    for step, tokens, rate in reports:
+        speed = {"perf/tokens_per_s": rate, "perf/mfu": rate / 1000}
+        spool.log(step, speed | {"train/tokens": float(tokens)})
     spool.close()

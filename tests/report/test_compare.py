@@ -10,6 +10,8 @@ import yaml
 from report.commands import ringshard
 from report.folders import CREATED, made
 
+from ringshard.tracking.spool import Spool
+
 Make = Callable[..., Path]
 
 
@@ -20,6 +22,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Path) -> None:
+    """Of runs that are over before their end nothing is left: they have no checkpoint."""
     make("tiny-b", created=CREATED + 2, optimizer__lr=0.2, marker="KILLED")
     make("tiny-a", created=CREATED + 1, optimizer__lr=0.1)
     make("tiny-c", created=CREATED + 3, optimizer__lr=0.2, marker=None, steps=10)
@@ -29,8 +32,8 @@ def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Pat
     assert title.split() == ["run", "state", "step", "lr", "loss", "loss", "tok/s", "mfu", "put"]
     assert [row.split() for row in rows[:3]] == [
         ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "512", "25.0%", "69%"],
-        ["tiny-b", "killed", "20", "0.2", "*1", "*1.02", "512", "25.0%", "69%"],
-        ["tiny-c", "interrupted", "10", "0.2", "1.667", "1.7", "512", "25.0%", "60%"],
+        ["tiny-b", "killed", "20", "0.2", "*1", "*1.02", "512", "25.0%", "0%"],
+        ["tiny-c", "interrupted", "10", "0.2", "1.667", "1.7", "512", "25.0%", "0%"],
     ]
     assert rows[-1].startswith("the runs have not trained equally long")
 
@@ -129,6 +132,35 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
     ]
 
 
+NODE = "system/node-0/cpu_percent"
+
+
+def test_runs_that_have_just_begun_are_refused_for_an_option_that_was_not_given(
+    make: Make, tmp_path: Path
+) -> None:
+    """Their nodes are sampled before the first step is over."""
+    run = make("young", marker=None)
+    shutil.rmtree(run / "track")
+    node = Spool(run, 1, writer="node-0")
+    node.log(3, {NODE: 50.0})
+    node.close()
+    done = ringshard("compare", run)
+    assert (done.returncode, done.stderr) == (0, "") and "young" in done.stdout
+    picture = tmp_path / "x.png"
+    refused = {
+        ("--metric", "loss"): "--metric loss was never recorded: none of these runs has recorded "
+        "anything, leave it out\n",
+        ("--png", picture): f"--png {picture}: none of these runs has recorded anything, leave it "
+        "out\n",
+        ("--metric", NODE, "--x", "step", "--png", picture): f"--x step: {NODE} is noted over "
+        "time, take --x time\n",
+    }
+    for options, sentence in refused.items():
+        done = ringshard("compare", run, *options)
+        assert (done.returncode, done.stderr) == (2, sentence)
+    assert ringshard("compare", run, "--metric", NODE, "--png", picture).returncode == 0
+
+
 def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
     run = make("tiny-a")
     torn, silent = make("torn"), make("silent")
@@ -152,6 +184,10 @@ def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
         "train/loss, train/lr, train/tokens, val/loss\n",
         ("compare", run, "--png", tmp_path / "no" / "x.png"): f"--png {tmp_path / 'no' / 'x.png'}: "
         f"there is no folder {tmp_path / 'no'}, make it first\n",
+        ("compare", run, "--x", "time"): "--x time: nothing is drawn, give --html or --png, or "
+        "leave it out\n",
+        ("compare", run, "--scaling", "--csv"): "--scaling: --csv tells of runs alone, leave out "
+        "one of them\n",
         ("track", "ui", "--root", tmp_path): f"--root {tmp_path} holds no mlflow.db: give the "
         "output root of your runs\n",
         ("track", "sync", run, "--uri", "./mlruns"): "tracking.uri=./mlruns is a file store, which "

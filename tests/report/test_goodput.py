@@ -2,13 +2,17 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from report.folders import made
 from runs import run_attempt, small_job
 
+from ringshard.checkpoint import directory
+from ringshard.checkpoint.manifest import MANIFEST
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.state import State
 from ringshard.report import history, record
@@ -96,6 +100,21 @@ def test_ranks_started_again_in_place_lose_nothing() -> None:
 
 def test_an_attempt_that_failed_before_its_first_step_has_lost_training() -> None:
     assert seconds(goodput([Attempt(100.0, None, 107.0, failed=True)], None, 0.0)) == {"startup": 7}
+
+
+def test_a_run_that_died_for_good_has_lost_nothing(tmp_path: Path) -> None:
+    """Twenty steps of 1 s, a tenth of it data, of which a checkpoint holds ten."""
+    run = RunDir(made(tmp_path, "run", marker="FAILED"))
+    checkpoint = directory.of_step(run.path / "checkpoints", 10)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / MANIFEST).touch()
+    recorded = record.read(run.path)
+    told = {"training": 9, "data": 1, "startup": 5}
+    found = history.of_run(run, recorded, State.failed)
+    assert seconds(found) == {**told, "lost": 10 + 1}
+    assert history.tracked(run)[1] == found.metrics()
+    at_work = history.of_run(run, recorded, State.running)
+    assert seconds(at_work) == {"training": 18, "data": 2, "startup": 5, "lost": 1}
 
 
 moments = st.floats(0, 1e6).map(lambda t: round(t, 3))

@@ -1,20 +1,21 @@
 """Runs read from MLflow are those of the folders that were shipped to it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from report.commands import ringshard
-from report.folders import CREATED, made
+from report.folders import CREATED, made, rated, report
 
 from ringshard.errors import ConfigError
 from ringshard.report.compare import notes
-from ringshard.report.compared import along, step
+from ringshard.report.compared import along, step, tokens_per_s
 from ringshard.report.groups import differences
 from ringshard.report.mlflow_runs import RemoteRun
 from ringshard.report.mlflow_runs import find as find_in_mlflow
 from ringshard.report.runs import Run, find
-from ringshard.tracking import shipper
+from ringshard.tracking import shipper, store
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
             other = there.curves[key]
             assert np.array_equal(other.steps, curve.steps)
             assert np.array_equal(other.values, curve.values, equal_nan=True)
-            assert np.allclose(along(there, other, "flops"), along(here, curve, "flops"))
+            assert np.allclose(along(there, key, other, "flops"), along(here, key, curve, "flops"))
         assert there.config == here.config
         assert there.goodput is not None and there.goodput.parts == here.goodput.parts
         assert there.faults == []
@@ -60,6 +61,34 @@ def test_a_command_reads_one_run_or_a_whole_experiment(
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" run-")]
     assert [row[0] for row in rows] == ["run-0", "run-1"] and rows[1][4:6] == ["*1.5", "*1.52"]
+
+
+def test_a_sweep_is_its_parent_run_or_brings_runs_of_other_programs(
+    both: tuple[list[Run], list[RemoteRun], str], tmp_path: Path
+) -> None:
+    uri = both[2]
+    for n in range(2):
+        run = made(tmp_path, f"member-{n}", CREATED + n)
+        about = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(about | {"sweep": "runs"}))
+        shipper.sync(run, 1, uri, "shared")
+    client = store.connect(uri)
+    shared = client.get_experiment_by_name("shared")
+    client.create_run(shared.experiment_id, run_name="of another program")
+    for name in ("runs", "shared"):
+        assert [run.name for run in find_in_mlflow(uri, [name])] == ["member-0", "member-1"]
+
+
+def test_speed_in_mlflow_mixes_attempts_on_other_hardware(
+    both: tuple[list[Run], list[RemoteRun], str], tmp_path: Path
+) -> None:
+    run = rated(tmp_path, (1, 0, [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)]))
+    (run / "attempts/1/exit.json").touch()
+    shipper.sync(run, 1, both[2], "resumed")
+    report(run, 2, 0, [(40, 4000, 1.0), (50, 5000, 700.0)])
+    shipper.sync(run, 2, both[2], "resumed")
+    (found,) = find_in_mlflow(both[2], ["resumed"])
+    assert tokens_per_s(found) == pytest.approx(700)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What reports see of a run, wherever it was read: from its folder, or from MLflow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -40,6 +40,12 @@ class Compared(Protocol):
         ...
 
     @property
+    def newest(self) -> Sequence[Mapping[str, Curve]]:
+        """What each start of its newest attempt has recorded: an earlier attempt may have had other
+        hardware."""
+        ...
+
+    @property
     def faults(self) -> list[str]:
         """What its record lacks, in words."""
         ...
@@ -64,29 +70,46 @@ def last(run: Compared, metric: str) -> float | None:
     return run.curves[metric].last if metric in run.curves else None
 
 
+def is_timed(metric: str) -> bool:
+    """Whether it is of a node, which notes seconds in place of steps."""
+    return metric.startswith("system/")
+
+
 def step(run: Compared) -> int:
     """The newest step that was recorded."""
-    curves = run.curves
-    chosen = [curves["train/loss"]] if "train/loss" in curves else curves.values()
-    return max((int(curve.steps[-1]) for curve in chosen), default=0)
+    trained = [key for key in run.curves if not is_timed(key)]
+    chosen = ["train/loss"] if "train/loss" in trained else trained
+    return max((int(run.curves[key].steps[-1]) for key in chosen), default=0)
 
 
 def tokens_per_s(run: Compared) -> float | None:
-    """Tokens over seconds of all intervals but the first, which warms up, if there is another."""
-    rate, tokens = run.curves.get("perf/tokens_per_s"), run.curves.get("train/tokens")
-    if rate is None:
-        return None
-    if tokens is None or len(rate) < 2:
-        return rate.last
-    made = np.diff(tokens.at(rate.steps))
-    return float(made.sum() / (made / rate.values[1:]).sum()) if made.sum() else rate.last
+    """Tokens over seconds of its newest attempt [tokens/s]."""
+    return _over_intervals(run, "perf/tokens_per_s")
 
 
 def mfu(run: Compared) -> float | None:
-    """Model FLOPs utilization at that rate."""
-    rate, share = tokens_per_s(run), last(run, "perf/mfu")
-    newest = last(run, "perf/tokens_per_s")
-    return rate * share / newest if rate and share and newest else share
+    """Model FLOPs utilization of its newest attempt."""
+    return _over_intervals(run, "perf/mfu")
+
+
+def _over_intervals(run: Compared, key: str) -> float | None:
+    """A rate of all tokens together: the harmonic mean over the intervals, weighted by their
+    tokens. The first interval of each start, which warms up, counts only where there is no other.
+    """
+    starts = [start for start in run.newest if key in start]
+    if not starts:
+        return None
+    made, rates = map(
+        np.concatenate, zip(*(_measured(start, key) for start in starts), strict=True)
+    )
+    return float(made.sum() / (made / rates).sum()) if made.sum() > 0 else starts[-1][key].last
+
+
+def _measured(start: Mapping[str, Curve], key: str) -> tuple[Floats, Floats]:
+    """Tokens of each interval but the first, and its rate."""
+    rate, tokens = start[key], start.get("train/tokens")
+    made = np.zeros(0) if tokens is None else np.diff(tokens.at(rate.steps))
+    return made, rate.values[len(rate) - len(made) :]
 
 
 AXES = {
@@ -98,11 +121,13 @@ AXES = {
 """Name of an axis -> its title, and where its numbers come from."""
 
 
-def along(run: Compared, curve: Curve, axis: str) -> Floats:
-    """Where the points of a curve lie on an axis; NaN where nothing tells."""
-    if axis == "step":
-        return curve.steps.astype(np.float64)
+def along(run: Compared, metric: str, curve: Curve, axis: str) -> Floats:
+    """Where points of a metric's curve lie on an axis; NaN where nothing tells."""
     if axis == "time":
         return run.worked(curve.times) / 3600
+    if is_timed(metric):
+        return np.full(len(curve), np.nan)
+    if axis == "step":
+        return curve.steps.astype(np.float64)
     source = run.curves.get(AXES[axis][1])
     return np.full(len(curve), np.nan) if source is None else source.at(curve.steps)

@@ -10,7 +10,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
-from ringshard.errors import ConfigError
 from ringshard.report.compared import AXES, Compared, along
 from ringshard.report.curve import Curve, thinned
 from ringshard.report.groups import labels
@@ -27,8 +26,6 @@ _BUCKETS = 2000
 
 def draw(runs: Sequence[Compared], metric: str, path: Path, axis: str = "step") -> None:
     """Write a PNG of a metric along an axis, with its validation twin and the bigram entropy."""
-    if not path.parent.is_dir():
-        raise ConfigError(f"--png {path}: there is no folder {path.parent}, make it first")
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -77,14 +74,20 @@ def _legend(axes: Axes) -> None:
 def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: str) -> None:
     if metric in run.curves:
         curve = _shown(run.curves[metric])
-        axes.plot(along(run, curve, axis), curve.values, color=color, lw=1.2, label=label or metric)
+        axes.plot(
+            along(run, metric, curve, axis),
+            curve.values,
+            color=color,
+            lw=1.2,
+            label=label or metric,
+        )
     twin = metric.replace("train/", "val/", 1)
     if twin != metric and twin in run.curves:
         curve = _shown(run.curves[twin])
         alone: dict[str, Any] = (
             {"label": twin, "color": "#d1495b"} if not label else {"color": color}
         )
-        place = along(run, curve, axis)
+        place = along(run, twin, curve, axis)
         axes.plot(place, curve.values, "o", ls=":", ms=5, lw=1, mec="white", **alone)
 
 

@@ -6,6 +6,7 @@ are so many; what is left has a name of its own. So the parts cannot overlap or 
 whatever the clocks of several machines say.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,7 +17,8 @@ from ringshard.report.curve import Curve
 
 PARTS = {
     "training": "steps that the final weights are made of",
-    "lost": "steps that were trained again, and what an attempt that failed did last",
+    "lost": "steps without a checkpoint that were trained again or are gone, and what an attempt "
+    "that failed did last",
     "data": "waiting for data",
     "evaluation": "loss on the validation split",
     "checkpoint": "training stood still to save",
@@ -95,12 +97,15 @@ def clock(ms: int) -> str:
     return f"{minutes}:{int(seconds):02}" if minutes else f"{seconds:.1f} s"
 
 
-def goodput(attempts: Sequence[Attempt], waits_since: float | None, now: float) -> Goodput:
+def goodput(
+    attempts: Sequence[Attempt], waits_since: float | None, now: float, kept: float = math.inf
+) -> Goodput:
     """Where the time of these attempts went, in their order.
 
     waits_since: when an attempt was submitted that has not begun by now.
+    kept: the last step that is left of them, where they are not at work and not done.
     """
-    limits = iter(_kept_up_to([s for attempt in attempts for s in attempt.segments]))
+    limits = iter(_kept_up_to([s for attempt in attempts for s in attempt.segments], kept))
     signs = [(a.submitted, a.started) for a in attempts] or [(waits_since, now)]
     clock = _Clock(min(_ms(time) for time in signs[0] if time is not None))
     for attempt in attempts:
@@ -180,9 +185,9 @@ def _steps(segment: Mapping[str, Curve]) -> int:
     return len(segment.get("train/loss", ()))
 
 
-def _kept_up_to(segments: Sequence[Mapping[str, Curve]]) -> list[float]:
-    """The last step of each segment that no later one trained again."""
-    limits, limit = [], float("inf")
+def _kept_up_to(segments: Sequence[Mapping[str, Curve]], limit: float) -> list[float]:
+    """The last step of each segment that is left, and that no later one trained again."""
+    limits = []
     for segment in reversed(segments):
         limits.append(limit)
         if _steps(segment):

@@ -17,9 +17,11 @@ _INCIDENTAL = (
     "search",
     "user.path",
     "data.cache",
+    "data.prepared",
 )
-_INCIDENTAL_DATA = ("data.prepared", "data.digest")
 """Where a run lies and how it is watched; nothing that shows in a curve."""
+_DIGEST = "data.digest"
+"""Of the rows: it follows from the other settings of the data as long as the texts stay."""
 SEEDS = ("train.seed",)
 """What may differ within a group."""
 
@@ -27,12 +29,10 @@ SEEDS = ("train.seed",)
 def differences(runs: Sequence[Compared]) -> list[str]:
     """The configuration keys in which the runs differ, in the order of the job file."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
-    return [
-        key
-        for key in keys
-        if not under(key, _INCIDENTAL + _INCIDENTAL_DATA)
-        and len({repr(run.config.get(key)) for run in runs}) > 1
-    ]
+    found = [key for key in keys if not under(key, _INCIDENTAL) and _kinds(runs, [key]) > 1]
+    data = [key for key in found if key.startswith("data.") and key != _DIGEST]
+    is_told = _kinds(runs, data) == _kinds(runs, [*data, _DIGEST])
+    return [key for key in found if key != _DIGEST or not is_told]
 
 
 def telling(runs: Sequence[Compared], keys: Sequence[str]) -> list[str]:
@@ -41,7 +41,7 @@ def telling(runs: Sequence[Compared], keys: Sequence[str]) -> list[str]:
     found: list[str] = []
     known = 1
     for key in keys:
-        count = len({tuple(repr(run.config.get(k)) for k in (*found, key)) for run in runs})
+        count = _kinds(runs, [*found, key])
         if count > known:
             found, known = [*found, key], count
     return found
@@ -52,8 +52,17 @@ def by_seed(runs: Sequence[Compared]) -> list[list[int]]:
     keys = [key for key in differences(runs) if key not in SEEDS]
     found: dict[tuple[str, ...], list[int]] = {}
     for place, run in enumerate(runs):
-        found.setdefault(tuple(repr(run.config.get(key)) for key in keys), []).append(place)
+        found.setdefault(_values(run, keys), []).append(place)
     return list(found.values())
+
+
+def _values(run: Compared, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(repr(run.config.get(key)) for key in keys)
+
+
+def _kinds(runs: Sequence[Compared], keys: Sequence[str]) -> int:
+    """How many different values of all these keys there are."""
+    return len({_values(run, keys) for run in runs})
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,8 @@ def shown(value: object) -> str:
 
 def labels(runs: Sequence[Compared]) -> list[str]:
     """Short names for a legend: what differs, where that tells the runs apart."""
-    told = [told_apart(run, telling(runs, differences(runs))) for run in runs]
+    keys = telling(runs, differences(runs))
+    told = [told_apart(run, keys) for run in runs]
     readable = all(len(text) <= LONGEST_LABEL for text in told)
     return told if readable and len(set(told)) == len(runs) > 1 else unique_names(runs)
 

@@ -1,20 +1,22 @@
 """The attempts of a run as its folder tells them, for `goodput`."""
 
+import math
 import time
 from collections.abc import Sequence
 
 from ringshard.files import read_json
-from ringshard.launch.rundir import RunDir
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.state import State
 from ringshard.report.goodput import Attempt, Goodput, goodput
 from ringshard.report.record import Recorded, Segment, read
 
 
 def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
-    """The newest step, and where the time went up to the end of the newest attempt, as metrics;
-    none where no attempt tells when it began."""
+    """The newest step of a run that is over, and where the time went up to the end of its newest
+    attempt, as metrics; none where no attempt tells when it began."""
     recorded = read(run.path)
-    found = goodput(attempts(run, recorded), None, time.time())
+    kept = _kept(run, keeps_all=run.outcome() is Outcome.done)
+    found = goodput(attempts(run, recorded), None, time.time(), kept)
     trained = [s for s in recorded.segments if s.writer == "rank0"]  # nodes note seconds
     steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
     return max(steps, default=0), found.metrics() if found.wall_ms else {}
@@ -24,7 +26,7 @@ def attempts(run: RunDir, recorded: Recorded) -> list[Attempt]:
     """Those that have begun, oldest first."""
     found = []
     for number in range(1, run.last_attempt() + 1):
-        told = [s for s in recorded.segments if s.attempt == number and s.writer == "rank0"]
+        told = [s for s in recorded.segments if s.is_of_ranks(number)]
         found += _attempt(run, number, told)
     return found
 
@@ -55,4 +57,10 @@ def of_run(run: RunDir, recorded: Recorded, stands: State) -> Goodput:
     begun = (newest / "started.json").exists() and not (newest / "exit.json").exists()
     submitted = read_json(newest / "submitted.json") or {}
     waits = submitted.get("time") if stands is State.pending and not begun else None
-    return goodput(attempts(run, recorded), waits, time.time())
+    kept = _kept(run, keeps_all=stands.lives or stands is State.done)
+    return goodput(attempts(run, recorded), waits, time.time(), kept)
+
+
+def _kept(run: RunDir, keeps_all: bool) -> float:
+    """The last step that is left of a run."""
+    return math.inf if keeps_all else run.newest_step()

@@ -109,6 +109,20 @@ class RemoteRun:
         return _History(self.client, self.run)
 
     @property
+    def newest(self) -> Sequence[Mapping[str, Curve]]:
+        """What it has recorded since it last ended for good, as one start: MLflow does not tell
+        them apart, but from there on only a resumed run may have other hardware."""
+        told = self.curves.get("goodput/fraction")
+        ends = [] if told is None else told.times.tolist()
+        kept = {}
+        for key in ("perf/tokens_per_s", "perf/mfu", "train/tokens"):
+            if key in self.curves:
+                curve = self.curves[key]
+                begin = max((end for end in ends if end < curve.times[-1]), default=-math.inf)
+                kept[key] = curve.of(np.flatnonzero(curve.times > begin))
+        return [kept]
+
+    @property
     def faults(self) -> list[str]:
         """What MLflow lacks of it, in words."""
         lost = self.run.data.tags.get("ringshard.incomplete")
@@ -159,16 +173,20 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
     return [RemoteRun(client, run) for run in runs]
 
 
+_IS_OURS = "tags.`ringshard.run_key` LIKE '%'"
+"""Of a run folder: neither the parent of a sweep nor a run of another program."""
+
+
 def _named(client: Any, homes: Mapping[str, str], name: str) -> list[Any]:
     if name in homes:
-        return _runs(client, [homes[name]], "")
+        return _runs(client, [homes[name]], _IS_OURS)
     quoted = name.replace("'", "")
     for where in (
-        f"attributes.run_name = '{quoted}'",
         f"tags.`ringshard.sweep` = '{quoted}'",
+        f"attributes.run_name = '{quoted}'",
         f"attributes.run_id = '{quoted}'",
     ):
-        if found := _runs(client, list(homes.values()), where):
+        if found := _runs(client, list(homes.values()), f"{where} AND {_IS_OURS}"):
             return found
     known = ", ".join([*homes][:_MOST_NAMES])
     raise ConfigError(

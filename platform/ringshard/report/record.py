@@ -30,6 +30,10 @@ class Segment:
     dropped: int = 0
     """Lines that the disk refused."""
 
+    def is_of_ranks(self, attempt: int) -> bool:
+        """Whether the ranks of this attempt have recorded it, and not a node."""
+        return self.attempt == attempt and not self.writer.startswith(NODE)
+
 
 @dataclass(frozen=True)
 class Recorded:

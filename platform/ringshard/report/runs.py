@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -83,6 +83,11 @@ class Run:
     def curves(self) -> Mapping[str, Curve]:
         """Every metric, over all attempts; a step trained twice counts once."""
         return self.recorded.curves()
+
+    @property
+    def newest(self) -> Sequence[Mapping[str, Curve]]:
+        """What each start of the ranks of its newest attempt has recorded."""
+        return [s.curves for s in self.recorded.segments if s.is_of_ranks(self.attempt)]
 
     @cached_property
     def recorded(self) -> record.Recorded:

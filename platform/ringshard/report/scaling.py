@@ -12,7 +12,15 @@ from ringshard.report.compared import Compared, tokens_per_s
 from ringshard.report.goodput import Goodput, total
 from ringshard.report.groups import SEEDS, differences, told_apart
 
-_TOPOLOGY = ("hardware", "parallelism", "train.micro_batch")
+_NODES, _EACH = "hardware.nodes", "hardware.processes_per_node"
+_DEGREES = ("parallelism.dp_replicate", "parallelism.dp_shard", "parallelism.cp")
+_PLACEMENT = ("hardware.scheduler", "hardware.slurm", "hardware.link_gbytes_per_s")
+"""Changes no speed: who starts the processes, and what is only believed of their links."""
+_LAYOUT = (
+    *(_NODES, "hardware.threads_per_process", "hardware.env"),
+    *("parallelism", "train.micro_batch"),
+)
+"""What may be chosen anew for each number of processes: another layout, of the same series."""
 _BATCH = "train.global_batch"
 _SHOWN = ("training", "data", "checkpoint", "evaluation", "startup")
 """Parts of the wall time that have a column."""
@@ -71,9 +79,10 @@ class Series:
 
 def scaling(runs: Sequence[Compared]) -> list[Series]:
     """All series with two numbers of processes or more; raises ConfigError where there is none."""
-    found = [*_series(runs, "Strong"), *_series(runs, "Weak")]
+    known = [run for run in runs if tells_processes(run)]
+    found = [*_series(known, "Strong"), *_series(known, "Weak")]
     if not found:
-        counts = sorted({_processes(run) for run in runs})
+        counts = sorted({_processes(run) for run in known})
         raise ConfigError(
             f"--scaling: no two of these runs differ in their processes alone ({counts} are there,"
             " and the global batch must be the same, or the same for each process)"
@@ -82,7 +91,7 @@ def scaling(runs: Sequence[Compared]) -> list[Series]:
 
 
 def _series(runs: Sequence[Compared], kind: str) -> list[Series]:
-    left_out = (*_TOPOLOGY, *SEEDS, *([_BATCH] if kind == "Weak" else []))
+    left_out = (_EACH, *_PLACEMENT, *_LAYOUT, *SEEDS, *([_BATCH] if kind == "Weak" else []))
     keys = [key for key in differences(runs) if not under(key, left_out)]
     groups: dict[tuple[str, ...], list[Compared]] = {}
     for run in runs:
@@ -113,9 +122,10 @@ def _about(kind: str, members: Sequence[Compared]) -> str:
 
 
 def _points(members: Sequence[Compared]) -> list[Point]:
+    keys = [k for k in differences(members) if under(k, _LAYOUT) and k not in _DEGREES]
     layouts: dict[tuple[int, str], list[Compared]] = {}
     for run in members:
-        layouts.setdefault((_processes(run), layout(run.config)), []).append(run)
+        layouts.setdefault((_processes(run), _layout(run, keys)), []).append(run)
     return [
         Point(
             count,
@@ -128,6 +138,11 @@ def _points(members: Sequence[Compared]) -> list[Point]:
     ]
 
 
+def tells_processes(run: Compared) -> bool:
+    """Whether it is known how many processes it has; else it is in no series."""
+    return {_NODES, _EACH} <= run.config.keys()
+
+
 def _together(runs: Sequence[Compared]) -> Goodput | None:
     told = [run.goodput for run in runs if run.goodput]
     return total(told) if told else None
@@ -138,22 +153,18 @@ def _whole(config: Mapping[str, object], key: str) -> int:
 
 
 def _processes(run: Compared) -> int:
-    nodes = _whole(run.config, "hardware.nodes")
-    return nodes * _whole(run.config, "hardware.processes_per_node")
+    return _whole(run.config, _NODES) * _whole(run.config, _EACH)
 
 
 def _batch(run: Compared) -> int:
     return _whole(run.config, _BATCH)
 
 
-def layout(config: Mapping[str, object]) -> str:
-    """The degrees of the mesh that are not 1."""
-    degrees = {
-        key.split(".")[-1]: value
-        for key, value in config.items()
-        if key in [f"parallelism.{axis}" for axis in ("dp_replicate", "dp_shard", "cp")]
-    }
-    return " × ".join(f"{name} {n}" for name, n in degrees.items() if n != 1) or "one process"
+def _layout(run: Compared, keys: Sequence[str]) -> str:
+    """The degrees of the mesh that are not 1, and its values of these keys."""
+    degrees = {key.split(".")[-1]: run.config.get(key) for key in _DEGREES}
+    mesh = " × ".join(f"{name} {n}" for name, n in degrees.items() if n not in (1, None))
+    return ", ".join(text for text in (mesh or "one process", told_apart(run, keys)) if text)
 
 
 def table_rows(series: Series) -> tuple[list[str], list[list[str]]]:

@@ -71,7 +71,7 @@ def _line(run: Compared, key: str, count: int) -> Json | None:
         return None
     curve = run.curves[key]
     curve = curve.of(thinned(curve.values, buckets(count)))
-    return {"x": _along(run, curve), "y": packed(_gaps(curve.values))}
+    return {"x": _along(run, key, curve), "y": packed(_gaps(curve.values))}
 
 
 def buckets(count: int) -> int:
@@ -83,8 +83,8 @@ def _gaps(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _along(run: Compared, curve: Curve) -> Json:
-    columns = {axis: along(run, curve, axis) for axis in AXES}
+def _along(run: Compared, metric: str, curve: Curve) -> Json:
+    columns = {axis: along(run, metric, curve, axis) for axis in AXES}
     return {axis: packed(column) for axis, column in columns.items() if np.isfinite(column).any()}
 
 
@@ -119,7 +119,7 @@ def _seeds(runs: Sequence[Compared], key: str) -> list[Json]:
         found.append(
             {
                 "runs": group,
-                "x": _along(first, like.of(places)),
+                "x": _along(first, key, like.of(places)),
                 "y": packed(_gaps(middle[places])),
                 "low": packed(_gaps((middle - wide)[places])),
                 "high": packed(_gaps((middle + wide)[places])),
