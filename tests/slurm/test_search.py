@@ -29,7 +29,7 @@ def test_a_search_that_was_killed_doubles_its_jobs_or_lets_a_bad_trial_run(
     argv = [sys.executable, "-c", APP, *SMALL, *fixed, "train.global_batch=8", *SEARCH]
     options = {"cwd": folder, "env": environment(PYTHONPATH=paths()), "text": True}
     killed = subprocess.Popen(argv, stdout=subprocess.DEVNULL, **options)  # type: ignore[call-overload]
-    until(lambda: list(folder.rglob("spool-*")), 120, "the first trial trains")
+    until(lambda: list(folder.rglob("spool-*-rank0.jsonl")), 120, "the first trial trains")
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     assert len(slurm.jobs()) == 1
