@@ -58,8 +58,8 @@ _ON_SLURM = (
     *("max_restarts", "max_crashes", "max_timeouts"),
 )
 _HERE = ("on_failure", "stop_timeout_s")
-"""Options of the launcher that one of the two schedulers alone reads; a search reads on_failure with
-either."""
+"""Options of the launcher that one of the two schedulers alone reads; a search reads on_failure
+with either."""
 
 
 def _launcher(job: Job) -> Idle:
