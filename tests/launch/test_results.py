@@ -32,7 +32,7 @@ def test_a_member_that_is_cancelled_ends_another_sweeper(tmp_path: Path) -> None
     gated = (*ASKED[:2], "+hardware.env.STANDIN='curve:go'")
     command = begin(tmp_path, *CURVE, *gated, "hydra.sweeper.start=0.01", "hydra.sweeper.rounds=1")
     until = time.monotonic() + 60
-    while len(list((tmp_path / "outputs").rglob("spool-*"))) < 2:
+    while len(list((tmp_path / "outputs").rglob("spool-*-rank0.jsonl"))) < 2:
         assert time.monotonic() < until, "no two runs are at work"
         time.sleep(0.05)
     (worse,) = (run for run in map(RunDir, run_dirs(tmp_path)) if run.job(1).optimizer.lr == 0.02)

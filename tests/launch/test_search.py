@@ -437,7 +437,7 @@ REAL = (
 def at_work(folder: Path) -> int:
     """The process of the run that has recorded something and goes on."""
     until = time.monotonic() + 60
-    while not list((folder / "outputs").rglob("spool-*")):
+    while not list((folder / "outputs").rglob("spool-*-rank0.jsonl")):
         assert time.monotonic() < until, "no run is at work"
         time.sleep(0.05)
     (seen,) = (folder / "outputs").rglob("seen-0.json")
