@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,13 +127,16 @@ class Alive(Paper):
             run.finish(1, Outcome.killed, {"why": run.why_stopped(1)})
         return super().state(run)
 
+    def begin(self, run: RunDir) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(["sleep", "20"])
+
     def start(self, run: Run) -> None:
         with run.dir.claimed():
             freeze.freeze(run, Command("train", [], []))
         spool = Spool(run.dir.path, 1)
         for index, value in enumerate(self.values):
             spool.log(10 * index, {"val/loss": value})
-        self.processes[run.dir.path] = process = subprocess.Popen(["sleep", "20"])
+        self.processes[run.dir.path] = process = self.begin(run.dir)
         here = {"host": socket.gethostname(), "pid": process.pid}
         write_json(run.dir.attempt(1) / "started.json", here)
 
@@ -144,6 +149,47 @@ def test_a_trial_that_diverges_after_a_good_value_trains_on(tmp_path: Path) -> N
     assert (trial.state, trial.value) == ("pruned", None)
     why = RunDir(planned.folder / trial.facts["run"]).why_stopped(1)
     assert why == "pruned: val/loss=nan at step 10 is not finite"
+
+
+COUNTS = """
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+os.mkdir(sys.argv[1] + "/ready")
+while not asked:
+    time.sleep(0.02)
+time.sleep(1.5)
+os.mkdir(f"{sys.argv[1]}/asked-{len(asked)}")
+"""
+
+
+class Counting(Alive):
+    """Runs that save for a while once they are asked to end, and tell how often they were."""
+
+    def begin(self, run: RunDir) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen([sys.executable, "-c", COUNTS, str(run.path)])
+        while not (run.path / "ready").exists():
+            time.sleep(0.02)
+        return process
+
+
+def test_a_run_that_two_trials_share_is_stopped_early_by_both(tmp_path: Path) -> None:
+    """And by a Ctrl-C while it saves: it would end at once."""
+    planned = planned_in(tmp_path, *TWO_SHARE)
+    study = Study(planned.folder, planned.space, planned.policy.search)
+    place, stop = Counting(math.nan), StopRequests()
+    looked = place.look
+
+    def look() -> None:
+        looked()
+        if any(run.why_stopped(1) for run in map(RunDir, place.processes)):
+            stop.remember(signal.SIGINT, None)
+            place.look = looked  # type: ignore[method-assign]
+
+    place.look = look  # type: ignore[method-assign]
+    Loop(planned, study, place).run(stop)
+    assert place.processes and all((path / "asked-1").exists() for path in place.processes)
+    assert stop and {trial.state for trial in study.trials()} == {"pruned"}
 
 
 def test_a_run_that_could_not_be_stopped_early_is_left_alone_and_told_as_pruned(
