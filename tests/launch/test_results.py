@@ -1,9 +1,14 @@
 """Results for sweepers of Hydra's protocol that somebody else wrote."""
 
+import time
 from pathlib import Path
 
 import pytest
-from launch.commandline import answer, run, run_dirs
+from launch.commandline import answer, begin, run, run_dirs
+
+from ringshard.launch.housekeeping import cancel
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import state
 
 CURVE = ("parallelism=single", "launcher.max_parallel=2")
 ASKED = ("hydra/sweeper=climber", "launcher.metric=val/loss", "+hardware.env.STANDIN='curve:'")
@@ -21,6 +26,21 @@ def test_another_sweeper_gets_no_result_or_a_failed_members(tmp_path: Path) -> N
     again = run(tmp_path, *argv, "launcher.retry=none")
     assert "climber: best 0.75 with 1.885" in again.stdout
     assert not list(tmp_path.rglob("attempts/2"))
+
+
+def test_a_member_that_is_cancelled_ends_another_sweeper(tmp_path: Path) -> None:
+    gated = (*ASKED[:2], "+hardware.env.STANDIN='curve:go'")
+    command = begin(tmp_path, *CURVE, *gated, "hydra.sweeper.start=0.01", "hydra.sweeper.rounds=1")
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "outputs").rglob("spool-*-rank0.jsonl"))) < 2:
+        assert time.monotonic() < until, "no two runs are at work"
+        time.sleep(0.05)
+    (worse,) = (run for run in map(RunDir, run_dirs(tmp_path)) if run.job(1).optimizer.lr == 0.02)
+    cancel(worse, state(worse, None))
+    (tmp_path / "go-0.01").touch()
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 0, out + err
+    assert "climber: 0.02 failed: " in out and "climber: best 0.01 with 0.010" in out
 
 
 def test_hydras_own_sweeper_hides_a_failure(tmp_path: Path) -> None:

@@ -1,71 +1,32 @@
 """Searches: what they try is decided by seed and results alone, whoever stops them and when."""
 
 import json
-import math
 import os
 import re
 import signal
-import socket
-import subprocess
 import time
 from contextlib import chdir, suppress
 from pathlib import Path
 
 import pytest
 from launch.commandline import QUICK, TEXT, alive, answer, begin, run, run_dirs
+from launch.paper import BATCH, Paper, planned_in
 
 from ringshard.config.compose import Command
 from ringshard.config.session import Session
 from ringshard.config.space import is_search, split
 from ringshard.errors import ConfigError
-from ringshard.files import write_json
-from ringshard.launch import freeze
 from ringshard.launch.identity import Run
-from ringshard.launch.progress import Follower
-from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.search.loop import Loop, _Active
-from ringshard.launch.search.plan import Plan, plan
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.search.loop import Loop
+from ringshard.launch.search.plan import plan
 from ringshard.launch.search.show import ranked
-from ringshard.launch.search.start import _ended
 from ringshard.launch.search.study import JOURNAL, Study, Trial, claimed
 from ringshard.launch.state import State, state
 from ringshard.launch.stop import StopRequests
-from ringshard.tracking.spool import Spool
 
 RATE = "optimizer.lr=tag(log,interval(1e-4,1))"
-BATCH = "train.global_batch=8,16"
 SEARCH = ("search=tpe", RATE, BATCH, "search.trials=4", "parallelism=single")
-
-
-class Paper:
-    """A place where training is a formula, and a run is over once it is started; the rest, files
-    and states, is real."""
-
-    waits_for_runs = True
-
-    def __init__(self) -> None:
-        self.started: list[Path] = []
-
-    def look(self) -> None:
-        pass
-
-    def state(self, run: RunDir) -> State:
-        return state(run, None)
-
-    def prepare(self, run: Run) -> None:
-        pass
-
-    def start(self, run: Run) -> None:
-        self.started.append(run.dir.path)
-        with run.dir.claimed():
-            attempt = freeze.freeze(run, Command("train", [], []))
-        spool, job = Spool(run.dir.path, attempt), run.job
-        for step in (10, 20):
-            spool.log(step, {"val/loss": job.optimizer.lr * job.train.global_batch + 1 / step})
-        run.dir.finish(attempt, Outcome.done, {})
-
-    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
-        raise AssertionError("there is nothing to interrupt")
 
 
 def searched(folder: Path, *argv: str, stop_after: int | None = None) -> list[Trial]:
@@ -93,20 +54,6 @@ def searched(folder: Path, *argv: str, stop_after: int | None = None) -> list[Tr
             done = [trial for trial in study.trials() if trial.state == "complete"]
             assert {study.reported(trial) for trial in done} == {20}, "a quick run is not compared"
             return study.trials()
-
-
-@pytest.fixture(autouse=True)
-def _stand_in_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def planned_in(folder: Path, *argv: str, options: tuple[str, ...] = ()) -> Plan:
-    """A search that was begun, and of which nothing has run; a test stands in `folder`."""
-    (folder / "text.txt").write_text(TEXT)
-    planned = plan(Command("train", [*options], [*QUICK, "parallelism=single", *argv]))
-    with claimed(planned.folder):
-        planned.remember()
-    return planned
 
 
 def test_a_search_that_was_stopped_tries_other_values_or_some_twice(tmp_path: Path) -> None:
@@ -212,8 +159,11 @@ def test_a_search_goes_on_under_a_name_that_is_another_ones(tmp_path: Path) -> N
     assert again.returncode == 2 and "is being searched" in again.stderr
 
 
-def test_a_search_goes_on_with_another_model_under_the_same_words(tmp_path: Path) -> None:
+def test_a_search_goes_on_with_another_model_under_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The files that the words name were edited in between."""
+    monkeypatch.chdir(tmp_path)
     model = tmp_path / "conf/model/mine.yaml"
     model.parent.mkdir(parents=True)
     mine = ("--config-dir", str(model.parents[1])), ("model=mine", "search=random", BATCH)
@@ -266,165 +216,6 @@ def test_the_worst_trial_or_one_without_a_result_is_shown_first() -> None:
     trials = [Trial(n, {}, value, "", {}) for n, value in enumerate((2.0, None, 1.0, 3.0))]
     assert [trial.number for trial in ranked(trials, minimize=True)] == [2, 0, 3, 1]
     assert [trial.number for trial in ranked(trials, minimize=False)] == [3, 0, 2, 1]
-
-
-def test_a_trial_that_was_stopped_early_wins_the_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    planned = planned_in(tmp_path, "search=random", BATCH)
-    study = Study(planned.folder, planned.space, planned.policy.search)
-
-    def code() -> int:
-        return _ended(planned, study, Paper(), StopRequests())
-
-    pruned, whole = study.ask(), study.ask()
-    study.report(pruned, 10, 0.1)
-    study.tell(pruned, "pruned")
-    assert code() == 1 and "best" not in capsys.readouterr().out
-    study.note(whole, run="whole")
-    study.tell(whole, "complete", 2.0)
-    assert code() == 0 and "whole  val/loss=2\n" in capsys.readouterr().out
-    assert [trial.number for trial in ranked(study.trials(), minimize=True)] == [1, 0]
-
-
-class Held(Paper):
-    """Runs that are at work until they are interrupted; Ctrl-C comes at a search's third look, when
-    all that may run at once do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stop, self.looks, self.asked = StopRequests(), 0, list[str]()
-
-    def look(self) -> None:
-        self.looks += 1
-        if self.looks == 3:
-            self.stop.remember(signal.SIGINT, None)
-
-    def state(self, run: RunDir) -> State:
-        at_work = run.path in self.started and not run.outcome()
-        return State.running if at_work else super().state(run)
-
-    def start(self, run: Run) -> None:
-        self.started.append(run.dir.path)
-        with run.dir.claimed():
-            freeze.freeze(run, Command("train", [], []))
-
-    def interrupt(self, run: RunDir, number: signal.Signals) -> None:
-        self.asked.append(run.path.name)
-        run.finish(1, Outcome.killed, {})
-
-
-TWO_SHARE = ("search=random", BATCH, "search.trials=3", "launcher.max_parallel=3")
-
-
-def held(folder: Path, *argv: str) -> tuple[Loop, Study, Held]:
-    planned = planned_in(folder, *argv)
-    study, place = Study(planned.folder, planned.space, planned.policy.search), Held()
-    return Loop(planned, study, place), study, place
-
-
-def test_one_ctrl_c_reaches_a_run_twice_where_two_trials_share_it(tmp_path: Path) -> None:
-    """Twice means at once, without a checkpoint."""
-    loop, study, place = held(tmp_path, *TWO_SHARE)
-    loop.run(place.stop)
-    assert len(study.trials()) == 3 and 1 <= len(place.started) <= 2
-    assert sorted(place.asked) == sorted(path.name for path in place.started)
-
-
-def test_a_search_that_fails_leaves_runs_training_unattended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is full when the third trial is noted."""
-
-    def note(study: Study, trial: Trial, **facts: object) -> None:
-        if trial.number == 2:
-            raise OSError("no space left on device")
-
-    loop, _, place = held(tmp_path, *TWO_SHARE)
-    monkeypatch.setattr(Study, "note", note)
-    with pytest.raises(OSError, match="no space left"):
-        loop.run(place.stop)
-    assert place.started and sorted(place.asked) == sorted(path.name for path in place.started)
-    assert all((path / "KILLED").exists() for path in place.started)
-
-
-class Alive(Paper):
-    """Runs that record values and then are a process, which ends when it is asked to."""
-
-    def __init__(self, *values: float) -> None:
-        super().__init__()
-        self.values, self.processes = values, dict[Path, subprocess.Popen[bytes]]()
-
-    def state(self, run: RunDir) -> State:
-        process = self.processes.get(run.path)
-        if process and process.poll() is None:
-            return State.running
-        if process and not run.outcome():
-            run.finish(1, Outcome.killed, {"why": run.why_stopped(1)})
-        return super().state(run)
-
-    def start(self, run: Run) -> None:
-        with run.dir.claimed():
-            freeze.freeze(run, Command("train", [], []))
-        spool = Spool(run.dir.path, 1)
-        for index, value in enumerate(self.values):
-            spool.log(10 * index, {"val/loss": value})
-        self.processes[run.dir.path] = process = subprocess.Popen(["sleep", "20"])
-        here = {"host": socket.gethostname(), "pid": process.pid}
-        write_json(run.dir.attempt(1) / "started.json", here)
-
-
-def test_a_trial_that_diverges_after_a_good_value_trains_on(tmp_path: Path) -> None:
-    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
-    study = Study(planned.folder, planned.space, planned.policy.search)
-    Loop(planned, study, Alive(1.0, math.nan)).run(StopRequests())
-    (trial,) = study.trials()
-    assert (trial.state, trial.value) == ("pruned", None)
-    why = RunDir(planned.folder / trial.facts["run"]).why_stopped(1)
-    assert why == "pruned: val/loss=nan at step 10 is not finite"
-
-
-def test_a_run_that_could_not_be_stopped_early_is_left_alone_and_told_as_pruned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """scancel fails at first, and works for the value after."""
-    fake = tmp_path / "scancel"
-    fake.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/asked\ntest -e {tmp_path}/works\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    write_json(tmp_path / "submission.json", {"job_id": 7})
-    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
-    study = Study(planned.folder, planned.space, planned.policy.search)
-    loop, trial = Loop(planned, study, Paper()), study.ask()
-    run = planned.run(trial.point)
-    submitted = {"submission": str(tmp_path), "index": None}
-    freeze.freeze(run, Command("train", [], []), submitted)
-    one = _Active(trial, run, Follower(run.dir.path, "val/loss"))
-    spool = Spool(run.dir.path, 1)
-    for step, why in ((10, None), (20, "pruned: val/loss=nan at step 20 is not finite")):
-        spool.log(step, {"val/loss": math.nan})
-        loop._follow(one, State.running)
-        assert run.dir.why_stopped(1) == why
-        (tmp_path / "works").touch()
-    assert (tmp_path / "asked").read_text() == "7\n7\n"
-    assert "is not finite, but not cancelled: scancel" in capsys.readouterr().out
-
-
-def test_a_trial_that_ends_infinitely_high_wins_the_search(tmp_path: Path) -> None:
-    planned = planned_in(tmp_path, "search=random", BATCH, "search.trials=1")
-    study = Study(planned.folder, planned.space, planned.policy.search)
-    place = Alive(1.0, math.inf)
-    started = place.start
-
-    def start(run: Run) -> None:
-        started(run)
-        place.processes.pop(run.dir.path).kill()
-        run.dir.finish(1, Outcome.done, {})
-
-    place.start = start  # type: ignore[method-assign]
-    Loop(planned, study, place).run(StopRequests())
-    (trial,) = study.trials()
-    assert trial.state == "fail" and "inf is not finite" in trial.facts["why"]
 
 
 REAL = (

@@ -11,7 +11,7 @@ from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch.identity import Run, named_by_command, place
 from ringshard.launch.progress import last_value
-from ringshard.launch.start import check_all, run_all
+from ringshard.launch.start import check_all, run_batch
 from ringshard.launch.state import State, ask_queue, state
 from ringshard.launch.table import error
 
@@ -35,18 +35,19 @@ def answer(command: Command, members: list[Member[Job]], module: str) -> list[Re
     """
     check_all(members)
     job = members[0].config
-    _require_results(command, job)
+    metric = _require_results(command, job)
     sweep = job.sweep.name or named_by_command(command)
     named = [replace(member, config=_named(member.config, sweep)) for member in members]
     runs = [place(command, [member])[0] for member in named]
     unique = list({run.dir.path: run for run in runs}.values())
-    if run_all(command, unique, module) > 128:
+    if run_batch(command, unique, module).stopped:
         raise KeyboardInterrupt
     jobs = ask_queue()
-    return [result(run, state(run.dir, jobs), job.launcher.metric or "") for run in runs]
+    return [result(run, state(run.dir, jobs), metric) for run in runs]
 
 
-def _require_results(command: Command, job: Job) -> None:
+def _require_results(command: Command, job: Job) -> str:
+    """The metric that is the result."""
     sweeper = f"hydra/sweeper={sweeper_of(command.overrides)}"
     if job.launcher.metric is None:
         raise ConfigError(
@@ -59,6 +60,7 @@ def _require_results(command: Command, job: Job) -> None:
         raise ConfigError(
             f"launcher.wait=false: {sweeper} waits for results, give launcher.wait=true"
         )
+    return job.launcher.metric
 
 
 def _named(job: Job, sweep: str) -> Job:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ringshard.config.checks import check
@@ -57,19 +58,36 @@ def check_all(members: list[Member[Job]]) -> None:
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
+    return run_batch(command, runs, module).code
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How the runs of a command ended."""
+
+    code: int
+    """The exit code."""
+    stopped: bool
+    """Whether the user stopped the command, which a single run that is cancelled does not."""
+
+
+def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
+    """As `run_all`."""
     if runs[0].job.hardware.scheduler is Scheduler.slurm:
-        return _submit(command, runs, module)
+        code = _submit(command, runs, module)
+        return Batch(code, code > 128)
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
-    codes = list(_run_each(command, runs, module, rows))
+    ends = list(_run_each(command, runs, module, rows))
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])
-    return max(codes, default=0)
+    code = max((ended.code for ended in ends), default=0)
+    return Batch(code, any(ended.stopped for ended in ends))
 
 
 def _submit(command: Command, runs: list[Run], module: str) -> int:
@@ -124,8 +142,8 @@ def _lies_there(data: Data | None) -> bool:
 
 def _run_each(
     command: Command, runs: list[Run], module: str, rows: list[tuple[Run, str, int]]
-) -> Iterator[int]:
-    """Exit codes of the members; stops after Ctrl-C, or after a failure if the policy says so."""
+) -> Iterator[Ended]:
+    """How the members ended; stops after Ctrl-C, or after a failure if the policy says so."""
     limit = runs[0].job.launcher.max_parallel or 1
     together = limit > 1 and len(runs) > 1
     ends = (
@@ -137,9 +155,7 @@ def _run_each(
         if isinstance(ended, str):
             print(f"{show.short(run.dir.path)} {ended}: skipped")
             continue
-        yield ended.code
-        if ended.stopped and run is not runs[-1]:
-            yield ended.stopped
+        yield ended if run is runs[-1] else replace(ended, code=max(ended.code, ended.stopped))
         if together:
             print(f"{show.short(run.dir.path)} {how}", flush=True)
             continue

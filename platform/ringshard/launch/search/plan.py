@@ -44,7 +44,7 @@ class Plan:
     @property
     def metric(self) -> str:
         """What the search looks at."""
-        return self.policy.launcher.metric or "val/loss"
+        return _metric(self.policy)
 
     @property
     def folder(self) -> Path:
@@ -129,12 +129,16 @@ def _identity(command: Command, space: Space, policy: Job) -> dict[str, object]:
         "primary config": command.config_name,
         "space": sorted(space.texts.values()),
         "fixed": sorted(fixed),
-        "metric": policy.launcher.metric or "val/loss",
+        "metric": _metric(policy),
         "minimize": policy.launcher.minimize,
         "sampler": policy.search.sampler.name,
         "seed": policy.search.seed,
         "configuration hash": signature(policy),
     }
+
+
+def _metric(policy: Job) -> str:
+    return policy.launcher.metric or "val/loss"
 
 
 def _spelled(value: object) -> str:
