@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 from tracking.shipped import expected, history, remote, ship
 
+from ringshard.checkpoint import directory
+from ringshard.checkpoint.manifest import Manifest
 from ringshard.errors import ConfigError
 from ringshard.launch import tracker
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
 from ringshard.tracking import shipper, store
+from ringshard.tracking.delivery import Shipper
 from ringshard.tracking.spool import Spool
 
 
@@ -124,8 +127,7 @@ def test_files_arrive_twice_or_with_secrets_or_hold_up_points(run: Any, tmp_path
     run.train(1, range(3))
     store_of_files = tmp_path / "mlartifacts"
     store_of_files.write_text("a file in the way")
-    with pytest.raises(Exception, match="mlartifacts"):
-        ship(run)
+    ship(run)
     assert history(run) == expected(3)
     store_of_files.unlink()
     ship(run)
@@ -137,6 +139,33 @@ def test_files_arrive_twice_or_with_secrets_or_hold_up_points(run: Any, tmp_path
         file.unlink()
     ship(run)
     assert not list(kept.iterdir())
+
+
+def test_a_store_that_refuses_files_keeps_a_run_from_its_end_or_its_models(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    checkpoint = directory.of_step(run.path / "checkpoints", 2)
+    checkpoint.mkdir(parents=True)
+    Manifest({}).write(checkpoint)
+    (tmp_path / "mlartifacts").write_text("a file in the way")
+    run.end(1, "done")
+    tracking = run.job.tracking
+    shipping = Shipper(run.path, 1, tracking.uri, tracking.experiment)
+    assert shipper.follow(shipping, patience_s=0.1)
+    assert remote(run).info.status == "FINISHED"
+    assert history(run) == expected(3)
+    client = store.connect(tracking.uri)
+    (model,) = client.search_logged_models([remote(run).info.experiment_id])
+    assert model.name == checkpoint.name
+    printed = capsys.readouterr().out
+    assert printed.count("mlartifacts") == 1 and "MLflow refuses: files (" in printed
+    done = shipper.sync(run.path, 1, tracking.uri, tracking.experiment)
+    assert "mlartifacts" in done.refused[0]
+    (tmp_path / "mlartifacts").unlink()
+    assert shipper.sync(run.path, 1, tracking.uri, tracking.experiment).refused == ()
+    assert list((tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml"))
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:
@@ -243,7 +272,7 @@ def test_points_that_waited_for_a_database_are_synced_later(run: Any) -> None:
     run.end(1, "done")
     tracking = run.job.tracking
     done = shipper.sync(run.path, 1, tracking.uri, tracking.experiment)
-    assert done == ("FINISHED", 0)
+    assert done == ("FINISHED", 0, ())
     assert history(run) == expected(5)
 
 
