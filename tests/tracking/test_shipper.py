@@ -1,5 +1,6 @@
 """Every spooled point is in MLflow exactly once, whatever dies, and the status is true."""
 
+import errno
 import json
 import math
 import signal
@@ -166,6 +167,28 @@ def test_a_store_that_refuses_files_keeps_a_run_from_its_end_or_its_models(
     (tmp_path / "mlartifacts").unlink()
     assert shipper.sync(run.path, 1, tracking.uri, tracking.experiment).refused == ()
     assert list((tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml"))
+
+
+def test_one_look_that_the_disk_refuses_ends_tracking_for_the_rest_of_the_run(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    run.end(1, "done")
+    tracking = run.job.tracking
+    shipping = Shipper(run.path, 1, tracking.uri, tracking.experiment)
+    looks = iter([OSError(errno.ESTALE, "Stale file handle")])
+
+    def look(*asked: Any) -> Any:
+        for refused in looks:
+            raise refused
+        return Shipper.standing(shipping, *asked)
+
+    monkeypatch.setattr(shipping, "standing", look)
+    assert shipper.follow(shipping, patience_s=30)
+    assert "Stale file handle" in capsys.readouterr().err
+    assert remote(run).info.status == "FINISHED"
+    assert history(run) == expected(3)
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:
