@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tracking.shipped import expected, history, remote, ship
 
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.manifest import Manifest
+from ringshard.config.schema.reader import plain
 from ringshard.errors import ConfigError
 from ringshard.launch import tracker
 from ringshard.launch.stop import StopRequests
@@ -189,6 +191,21 @@ def test_one_look_that_the_disk_refuses_ends_tracking_for_the_rest_of_the_run(
     assert "Stale file handle" in capsys.readouterr().err
     assert remote(run).info.status == "FINISHED"
     assert history(run) == expected(3)
+
+
+def test_the_job_of_a_run_that_was_synced_in_the_queue_lacks_its_data_for_ever(
+    run: Any, tmp_path: Path
+) -> None:
+    folder = run.attempt(1)
+    (folder / "started.json").rename(folder / "later.json")
+    ship(run)
+    assert not (tmp_path / "mlartifacts").exists()
+    run.job.data.digest = "0123"
+    (folder / "job.yaml").write_text(yaml.safe_dump(plain(run.job)))
+    (folder / "later.json").rename(folder / "started.json")
+    ship(run)
+    (kept,) = (tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml")
+    assert yaml.safe_load(kept.read_text())["data"]["digest"] == "0123"
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:

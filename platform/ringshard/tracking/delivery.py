@@ -172,8 +172,8 @@ class Shipper:
         self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
 
     def _attach(self, remote: RemoteRun, attempt: int) -> None:
-        """Send the files of an attempt; all were there when it began."""
-        if attempt in self._attached:
+        """Send the files of an attempt; all are there, and complete, when it has begun."""
+        if attempt in self._attached or not (self._folder(attempt) / "started.json").exists():
             return
         for file in attachments(self._folder(attempt)):
             name = f"attempts/{attempt}/{file.name}"
