@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import signal
 import socket
 import sqlite3
@@ -206,6 +207,23 @@ def test_the_job_of_a_run_that_was_synced_in_the_queue_lacks_its_data_for_ever(
     ship(run)
     (kept,) = (tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml")
     assert yaml.safe_load(kept.read_text())["data"]["digest"] == "0123"
+
+
+def test_a_retry_moves_the_end_of_a_killed_run_and_doubles_where_its_time_went(run: Any) -> None:
+    folder = run.attempt(1)
+    run.train(1, range(3))
+    run.die()
+    waited = {"submission": "nowhere", "index": None, "time": 1767323000.0}
+    (folder / "submitted.json").write_text(json.dumps(waited))
+    for trial in range(2):
+        with (folder / "shipper.log").open("a") as log:
+            log.write("tracking: attempt 1 to reach MLflow failed\n")
+        (run.path / "track" / "shipped.json").unlink(missing_ok=True)
+        os.utime(folder / "shipper.log", (2_000_000_000 + trial,) * 2)
+        assert ship(run) == "KILLED"
+    assert remote(run).info.end_time < 2e12
+    goodput = {key for key in remote(run).data.metrics if not key.startswith("train/")}
+    assert goodput and all(len(history(run, key)) == 1 for key in goodput)
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:

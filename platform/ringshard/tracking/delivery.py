@@ -157,10 +157,12 @@ class Shipper:
         remote.log(points, {})
 
     def _last_sign(self) -> float:
-        """When the attempt, which is over, has written its last file [s]."""
+        """When the attempt, which is over, has written its last file [s]; what is shipped later
+        counts for nothing."""
         if self.exit_file.exists():
             return self.exit_file.stat().st_mtime
-        files = [*self._folder(self._attempt).iterdir(), *(s.path for s in self._history())]
+        own = (f for f in self._folder(self._attempt).iterdir() if f.name != "shipper.log")
+        files = [*own, *(spool.path for spool in self._history())]
         return max(file.stat().st_mtime for file in files)
 
     def _describe(self, remote: RemoteRun, attempt: int) -> None:
