@@ -98,7 +98,8 @@ def _sync(run: Run, uri: str | None, experiment: str | None) -> None:
     store.check(address)
     done = shipper.sync(run.dir.path, run.attempt, address, name)
     lost = f", {done.lost} lines are lost" if done.lost else ""
-    told = f"{run.dir.path}: all points are in {address}, status {done.status}{lost}"
+    refused = f", but no {', '.join(done.refused)}" if done.refused else ""
+    told = f"{run.dir.path}: all points are in {address}, status {done.status}{lost}{refused}"
     print(told, flush=True)
 
 

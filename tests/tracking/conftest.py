@@ -47,6 +47,7 @@ class RunFolder:
         folder = self.path / "attempts" / str(number)
         folder.mkdir(parents=True)
         (folder / "job.yaml").write_text(yaml.safe_dump(plain(self.job)))
+        (folder / "started.json").write_text(json.dumps({"time": 1767323040.0, "step": 0}))
         (folder / "overrides.json").write_text(json.dumps(overrides or ["optimizer.lr=0.001"]))
         return folder
 

@@ -9,6 +9,8 @@ from tracking.shipped import expected, history, remote, ship
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.tracking import store
+from ringshard.tracking.models import model
+from ringshard.tracking.spool import SpoolFile
 
 
 def saved(run: Any, step: int) -> Path:
@@ -44,6 +46,12 @@ def test_a_checkpoint_that_is_kept_is_no_model_or_two(run: Any) -> None:
     assert found[last.name].source_run_id == remote(run).info.run_id
     assert {m.key: m.value for m in found[last.name].metrics} == {"train/loss": 0.2}
     assert history(run) == expected(5)  # the model has the run's points, not points of its own
+
+
+def test_all_samples_of_all_nodes_are_read_for_each_checkpoint(run: Any) -> None:
+    checkpoint = saved(run, 2)
+    missing = SpoolFile(run.path / "track/spool-1.0-node-0.jsonl", 1, 0, "node-0")
+    assert model(checkpoint, 2, [missing]).points == []
 
 
 def test_a_checkpoint_that_was_removed_stays_a_model(run: Any) -> None:

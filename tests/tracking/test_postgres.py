@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tracking.conftest import RunFolder
-from tracking.shipped import expected
+from tracking.shipped import expected, ship
 
 from ringshard.tracking import delivery, shipper, store
 
@@ -110,3 +110,20 @@ def test_runs_that_share_a_server_lose_or_double_points_when_it_is_killed(
         rows = client.get_metric_history(there.run_id, "train/loss")
         assert sorted((row.step, row.value) for row in rows) == expected(STEPS)
         assert there.status == "FINISHED"
+
+
+def test_a_second_user_sends_nothing_to_an_experiment_that_the_first_one_began(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.server.auth.client import AuthServiceClient  # imports the server
+
+    runs = [RunFolder(tmp_path / "runs" / f"tiny-{number}", site.uri) for number in range(2)]
+    for run in runs:
+        run.attempt(1)
+        run.train(1, range(5))
+        run.end(1, "done")
+    assert ship(runs[0]) == "FINISHED"
+    AuthServiceClient(site.uri).create_user("second", "twelve letters")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "second")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "twelve letters")
+    assert ship(runs[1]) == "FINISHED"

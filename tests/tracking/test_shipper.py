@@ -1,7 +1,9 @@
 """Every spooled point is in MLflow exactly once, whatever dies, and the status is true."""
 
+import errno
 import json
 import math
+import os
 import signal
 import socket
 import sqlite3
@@ -14,13 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tracking.shipped import expected, history, remote, ship
 
+from ringshard.checkpoint import directory
+from ringshard.checkpoint.manifest import Manifest
+from ringshard.config.schema.reader import plain
 from ringshard.errors import ConfigError
 from ringshard.launch import tracker
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
 from ringshard.tracking import shipper, store
+from ringshard.tracking.delivery import Shipper
 from ringshard.tracking.spool import Spool
 
 
@@ -124,8 +131,7 @@ def test_files_arrive_twice_or_with_secrets_or_hold_up_points(run: Any, tmp_path
     run.train(1, range(3))
     store_of_files = tmp_path / "mlartifacts"
     store_of_files.write_text("a file in the way")
-    with pytest.raises(Exception, match="mlartifacts"):
-        ship(run)
+    ship(run)
     assert history(run) == expected(3)
     store_of_files.unlink()
     ship(run)
@@ -137,6 +143,87 @@ def test_files_arrive_twice_or_with_secrets_or_hold_up_points(run: Any, tmp_path
         file.unlink()
     ship(run)
     assert not list(kept.iterdir())
+
+
+def test_a_store_that_refuses_files_keeps_a_run_from_its_end_or_its_models(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    checkpoint = directory.of_step(run.path / "checkpoints", 2)
+    checkpoint.mkdir(parents=True)
+    Manifest({}).write(checkpoint)
+    (tmp_path / "mlartifacts").write_text("a file in the way")
+    run.end(1, "done")
+    tracking = run.job.tracking
+    shipping = Shipper(run.path, 1, tracking.uri, tracking.experiment)
+    assert shipper.follow(shipping, patience_s=0.1)
+    assert remote(run).info.status == "FINISHED"
+    assert history(run) == expected(3)
+    client = store.connect(tracking.uri)
+    (model,) = client.search_logged_models([remote(run).info.experiment_id])
+    assert model.name == checkpoint.name
+    printed = capsys.readouterr().out
+    assert printed.count("mlartifacts") == 1 and "MLflow refuses: files (" in printed
+    done = shipper.sync(run.path, 1, tracking.uri, tracking.experiment)
+    assert "mlartifacts" in done.refused[0]
+    (tmp_path / "mlartifacts").unlink()
+    assert shipper.sync(run.path, 1, tracking.uri, tracking.experiment).refused == ()
+    assert list((tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml"))
+
+
+def test_one_look_that_the_disk_refuses_ends_tracking_for_the_rest_of_the_run(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.attempt(1)
+    run.train(1, range(3))
+    run.end(1, "done")
+    tracking = run.job.tracking
+    shipping = Shipper(run.path, 1, tracking.uri, tracking.experiment)
+    looks = iter([OSError(errno.ESTALE, "Stale file handle")])
+
+    def look(*asked: Any) -> Any:
+        for refused in looks:
+            raise refused
+        return Shipper.standing(shipping, *asked)
+
+    monkeypatch.setattr(shipping, "standing", look)
+    assert shipper.follow(shipping, patience_s=30)
+    assert "Stale file handle" in capsys.readouterr().err
+    assert remote(run).info.status == "FINISHED"
+    assert history(run) == expected(3)
+
+
+def test_the_job_of_a_run_that_was_synced_in_the_queue_lacks_its_data_for_ever(
+    run: Any, tmp_path: Path
+) -> None:
+    folder = run.attempt(1)
+    (folder / "started.json").rename(folder / "later.json")
+    ship(run)
+    assert not (tmp_path / "mlartifacts").exists()
+    run.job.data.digest = "0123"
+    (folder / "job.yaml").write_text(yaml.safe_dump(plain(run.job)))
+    (folder / "later.json").rename(folder / "started.json")
+    ship(run)
+    (kept,) = (tmp_path / "mlartifacts").glob("*/artifacts/attempts/1/job.yaml")
+    assert yaml.safe_load(kept.read_text())["data"]["digest"] == "0123"
+
+
+def test_a_retry_moves_the_end_of_a_killed_run_and_doubles_where_its_time_went(run: Any) -> None:
+    folder = run.attempt(1)
+    run.train(1, range(3))
+    run.die()
+    waited = {"submission": "nowhere", "index": None, "time": 1767323000.0}
+    (folder / "submitted.json").write_text(json.dumps(waited))
+    for trial in range(2):
+        with (folder / "shipper.log").open("a") as log:
+            log.write("tracking: attempt 1 to reach MLflow failed\n")
+        (run.path / "track" / "shipped.json").unlink(missing_ok=True)
+        os.utime(folder / "shipper.log", (2_000_000_000 + trial,) * 2)
+        assert ship(run) == "KILLED"
+    assert remote(run).info.end_time < 2e12
+    goodput = {key for key in remote(run).data.metrics if not key.startswith("train/")}
+    assert goodput and all(len(history(run, key)) == 1 for key in goodput)
 
 
 def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:
@@ -243,7 +330,7 @@ def test_points_that_waited_for_a_database_are_synced_later(run: Any) -> None:
     run.end(1, "done")
     tracking = run.job.tracking
     done = shipper.sync(run.path, 1, tracking.uri, tracking.experiment)
-    assert done == ("FINISHED", 0)
+    assert done == ("FINISHED", 0, ())
     assert history(run) == expected(5)
 
 

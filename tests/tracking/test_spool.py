@@ -151,3 +151,11 @@ def test_an_evaluation_missed_by_the_killed_attempt_is_kept(tmp_path: Path) -> N
     (again,) = records(second.path)
     assert again is not None
     assert second.fresh(again) == {"val/loss": 2.0}
+
+
+def test_samples_of_a_node_whose_clock_is_behind_are_dropped(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1, "node-1")
+    spool.log(-40, {"system/node-1/cpu_percent": 7.0})
+    (listed,) = spools(tmp_path)
+    ((record, _),) = read_spool(spool.path)
+    assert record and listed.fresh(record) == {"system/node-1/cpu_percent": 7.0}

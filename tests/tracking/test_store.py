@@ -64,5 +64,11 @@ def test_an_address_that_can_hold_no_runs_is_refused(uri: str) -> None:
         store.check(uri)
 
 
+@pytest.mark.parametrize("uri", ["postgresql://db/mlflow", "mysql+pymysql://db/mlflow"])
+def test_files_of_a_run_in_a_database_fall_into_the_current_folder(uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"is a database.*infra/mlflow/up.sh.*http://HOST:PORT"):
+        store.check(uri)
+
+
 def test_a_server_that_is_down_stops_no_start() -> None:
     store.ensure("http://127.0.0.1:9", "ringshard")

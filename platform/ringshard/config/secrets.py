@@ -39,7 +39,7 @@ def refuse_password(uri: str) -> None:
 
 FIX = (
     "leave it out and export it in the shell, whose environment reaches every process (for MLflow"
-    " MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for PostgreSQL PGPASSWORD)"
+    " MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD)"
 )
 
 

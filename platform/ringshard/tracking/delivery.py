@@ -32,6 +32,8 @@ class Shipped(NamedTuple):
     status: str
     lost: int
     """Lines that can never arrive."""
+    refused: tuple[str, ...] = ()
+    """Files or models that could not be kept, and why; tried again by the next sync."""
 
 
 class Shipper:
@@ -46,6 +48,7 @@ class Shipper:
         self._repeats: dict[str, Repeats] = {}
         self._next_beat = -math.inf
         self._attached: set[int] = set()
+        self._refused: tuple[str, ...] = ()
 
     @property
     def exit_file(self) -> Path:
@@ -79,10 +82,28 @@ class Shipper:
             self._drain(remote, spool)
         if stands.is_over:
             self._tell(remote, stands, queue)
-        for attempt in range(1, self._attempt + 1):  # last: files may have a store of their own
+        if stands.is_over or not self._refused:
+            self._add(remote, stands.is_final)
+        return Shipped(stands.status, self._ledger.lost, self._refused)
+
+    def _add(self, remote: RemoteRun, is_final: bool) -> None:
+        """Send files, which may have a store of their own, and models; neither holds up points."""
+        refused: list[str] = []
+        models = partial(self._note_models, is_final=is_final)
+        for what, send in {"files": self._attach_all, "models": models}.items():
+            try:
+                send(remote)
+            except Exception as error:
+                refused.append(
+                    f"{what} ({str(error).partition(chr(10))[0] or type(error).__name__})"
+                )
+        if (news := tuple(refused)) != self._refused:
+            self._refused = news
+            print(f"MLflow refuses: {', '.join(news) or 'nothing any more'}", flush=True)
+
+    def _attach_all(self, remote: RemoteRun) -> None:
+        for attempt in range(1, self._attempt + 1):
             self._attach(remote, attempt)
-        self._note_models(remote, stands.is_final)
-        return Shipped(stands.status, self._ledger.lost)
 
     def status_in_mlflow(self) -> str:
         """What MLflow says of the run; if somebody else has set it, it will be told anew."""
@@ -136,10 +157,12 @@ class Shipper:
         remote.log(points, {})
 
     def _last_sign(self) -> float:
-        """When the attempt, which is over, has written its last file [s]."""
+        """When the attempt, which is over, has written its last file [s]; what is shipped later
+        counts for nothing."""
         if self.exit_file.exists():
             return self.exit_file.stat().st_mtime
-        files = [*self._folder(self._attempt).iterdir(), *(s.path for s in self._history())]
+        own = (f for f in self._folder(self._attempt).iterdir() if f.name != "shipper.log")
+        files = [*own, *(spool.path for spool in self._history())]
         return max(file.stat().st_mtime for file in files)
 
     def _describe(self, remote: RemoteRun, attempt: int) -> None:
@@ -151,8 +174,8 @@ class Shipper:
         self._note(replace(self._ledger, described=[*self._ledger.described, attempt]))
 
     def _attach(self, remote: RemoteRun, attempt: int) -> None:
-        """Send the files of an attempt; all were there when it began."""
-        if attempt in self._attached:
+        """Send the files of an attempt; all are there, and complete, when it has begun."""
+        if attempt in self._attached or not (self._folder(attempt) / "started.json").exists():
             return
         for file in attachments(self._folder(attempt)):
             name = f"attempts/{attempt}/{file.name}"

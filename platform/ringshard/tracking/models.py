@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ringshard.checkpoint.directory import committed, pins
 from ringshard.checkpoint.manifest import MANIFEST
 from ringshard.tracking.batches import Point, points_at
-from ringshard.tracking.spool import SpoolFile
+from ringshard.tracking.spool import NODE, SpoolFile
 
 _METRICS = ("train/loss", "val/loss", "val/ema_loss")
 
@@ -39,5 +39,6 @@ def model(checkpoint: Path, step: int, history: Iterable[SpoolFile]) -> Model:
     """What MLflow is told of a checkpoint."""
     digest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["digest"]
     tags = {"path": str(checkpoint.resolve()), "step": str(step), "digest": str(digest)}
-    points = [point for spool in history for point in points_at(spool, step, _METRICS)]
+    own = (spool for spool in history if not spool.writer.startswith(NODE))
+    points = [point for spool in own for point in points_at(spool, step, _METRICS)]
     return Model(checkpoint.name, tags, [p for p in points if not math.isnan(p.value)])

@@ -40,7 +40,7 @@ class Repeats:
         again = {
             key: value
             for key, value in record.metrics.items()
-            if key in _DETERMINED and record.step <= self.spool.marks.get(key, -1)
+            if key in _DETERMINED and record.step <= self.spool.marks.get(key, -math.inf)
         }
         if not again:
             return None

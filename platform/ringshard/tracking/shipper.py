@@ -36,11 +36,11 @@ def follow(shipper: Shipper, patience_s: float) -> bool:
 
     From its end on, it is tried for `patience_s` [s] more.
     """
-    failures, until = 0, math.inf
+    failures, until, is_over = 0, math.inf, False
     while time.monotonic() < until:
-        is_over = shipper.standing().is_over
-        until = min(until, time.monotonic() + patience_s) if is_over else until
         try:
+            is_over = shipper.standing().is_over
+            until = min(until, time.monotonic() + patience_s) if is_over else until
             if shipper.ship().status != RUNNING:
                 _ship_late_points(shipper)
                 return True

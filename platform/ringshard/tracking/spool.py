@@ -5,6 +5,7 @@ A line is `{"time": s, "step": n, "metrics": {…}, "crc": "…"}`: CRC-32 of al
 """
 
 import json
+import math
 import os
 import re
 import sys
@@ -142,7 +143,8 @@ class SpoolFile:
 
     def fresh(self, record: Record) -> dict[str, float]:
         """The metrics of a record that no earlier spool of this writer holds."""
-        return {k: v for k, v in record.metrics.items() if record.step > self.marks.get(k, -1)}
+        marks = self.marks
+        return {k: v for k, v in record.metrics.items() if record.step > marks.get(k, -math.inf)}
 
     def among(self, history: Iterable["SpoolFile"]) -> list["SpoolFile"]:
         """The earlier spools of this writer."""
@@ -179,5 +181,5 @@ def _last_steps(marks: Mapping[str, int], records: Iterable[Record | None]) -> d
     last = dict(marks)
     for record in records:
         if record is not None:
-            last |= {key: max(last.get(key, -1), record.step) for key in record.metrics}
+            last |= {key: max(last.get(key, record.step), record.step) for key in record.metrics}
     return last

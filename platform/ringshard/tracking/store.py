@@ -18,7 +18,8 @@ from filelock import FileLock
 from ringshard.config.secrets import refuse_password
 from ringshard.errors import ConfigError
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_DATABASES = ("postgresql", "mysql", "mssql")
+"""What MLflow would open by itself, with its files in whatever folder a process happens to be."""
 _READY = "ringshard.mlflow"
 """Tag of an experiment: the MLflow version that last brought the database up to date."""
 ENVIRONMENT = {
@@ -63,7 +64,12 @@ def check(uri: str) -> None:
             f"tracking.uri={uri} is a file store, which MLflow no longer supports: use "
             f"sqlite:///{Path('mlflow.db').absolute()} or tracking.backend=jsonl"
         )
-    if scheme not in (*_DATABASES, "http", "https"):
+    if scheme in _DATABASES:
+        raise ConfigError(
+            f"tracking.uri={uri} is a database, which only a server opens: start one on it "
+            "(infra/mlflow/up.sh) and use http://HOST:PORT"
+        )
+    if scheme not in ("sqlite", "http", "https"):
         raise ConfigError(
             f"tracking.uri={uri} has an unknown scheme: use sqlite:///FILE or http://HOST:PORT"
         )
