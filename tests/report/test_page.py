@@ -102,6 +102,12 @@ def settings(runs: list[Run]) -> list[dict[str, Any]]:
     return [one for one in dimensions if "." in one["title"]]
 
 
+def test_time_of_runs_that_tell_none_has_an_empty_plot(tmp_path: Path) -> None:
+    run = made(tmp_path, "run")
+    (run / "attempts/1/started.json").unlink()
+    assert payload(find([tmp_path]), "train/loss", "step")["goodput"] is None
+
+
 def test_a_missing_package_is_a_traceback(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'ringshard[report]'")):
