@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ringshard.errors import ConfigError
 from ringshard.files import write_whole
@@ -156,21 +154,11 @@ def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> N
             print(f"{len(by_key[1])} more keys differ: {', '.join(by_key[1])}\n")
     for one in series:
         print(f"{one.title}. {one.about}")
-        console.print(_scaling_table(one))
+        console.print(tables.drawn(table_rows(one)))
     if spent := tables.spent_together(runs):
         print(spent)
     for sentence in tables.notes(runs, metric):
         print(sentence)
-
-
-def _scaling_table(series: Series) -> Table:
-    titles, rows = table_rows(series)
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, title in enumerate(titles):
-        drawn.add_column(title, justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*row)
-    return drawn
 
 
 def _write(

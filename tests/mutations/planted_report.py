@@ -4,6 +4,7 @@ from mutations.planted import Bug
 
 REPORT = "platform/ringshard/report"
 RECORD = "tests/report/test_record.py::test_"
+COMPARED = "tests/report/test_compared.py::test_"
 GOODPUT = "tests/report/test_goodput.py::test_"
 
 BUGS = [
@@ -41,5 +42,19 @@ BUGS = [
         """if value is not None and math.isfinite(value) and "diverged" not in run.state""",
         "if value is not None and math.isfinite(value)",
         "tests/report/test_compare.py::test_the_best_of_runs_is_one_that_diverged",
+    ),
+    Bug(
+        "speed is of all attempts, whatever hardware they had",
+        f"{REPORT}/runs.py",
+        "if s.is_of_ranks(self.attempt)",
+        "if s.is_of_ranks(s.attempt)",
+        f"{COMPARED}speed_mixes_attempts_on_other_hardware_or_counts_how_ranks_warm_up",
+    ),
+    Bug(
+        "steps behind the newest checkpoint of a dead run are kept",
+        f"{REPORT}/history.py",
+        "return math.inf if keeps_all else run.newest_step()",
+        "return math.inf",
+        f"{GOODPUT}a_run_that_died_for_good_has_lost_nothing",
     ),
 ]

@@ -96,8 +96,12 @@ def test_an_axis_or_the_mean_over_seeds_is_chosen_in_vain(tab: Browser, page: Pa
     tab.ask("document.querySelector('#axes [data-value=tokens]').click()")
     tab.settle()
     assert tab.ask(title) == "target tokens"
-    before = tab.ask(_TRACES)["curve-0"]
+    names = "document.getElementById('curve-0').data.map(t => t.name ?? '')"
+    before = tab.ask(names)
     tab.ask("document.querySelector('#seeds [data-value=mean]').click()")
     tab.settle()
-    names = tab.ask("document.getElementById('curve-0').data.map(t => t.name ?? '').join('|')")
-    assert names.count("and 2 other seeds") == 2 and tab.ask(_TRACES)["curve-0"] < before
+    after = tab.ask(names)
+    assert sum("and 2 other seeds" in name for name in after) == 2
+    validation = [[name for name in some if "validation" in name] for some in (before, after)]
+    assert sorted(validation[0]) == sorted(validation[1]) and validation[0]
+    assert sum(" seeds" not in name for name in after if name) == len(before) - 6

@@ -53,6 +53,23 @@ def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
     assert told[0] == told[1] and "NaN" in told[0][0]
 
 
+def test_whether_a_metric_is_there_is_asked_by_reading_it(
+    both: tuple[list[Run], list[RemoteRun], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was read is neither read nor put in order again."""
+    (run, *_) = find_in_mlflow(both[2], ["mine"])
+    asked: list[str] = []
+    ask = run.client.get_metric_history
+
+    def noted(run_id: str, key: str) -> object:
+        asked.append(key)
+        return ask(run_id, key)
+
+    monkeypatch.setattr(run.client, "get_metric_history", noted)
+    assert "val/loss" in run.curves and "val/other" not in run.curves and asked == []
+    assert run.curves["val/loss"] is run.curves["val/loss"] and asked == ["val/loss"]
+
+
 def test_a_command_reads_one_run_or_a_whole_experiment(
     both: tuple[list[Run], list[RemoteRun], str],
 ) -> None:

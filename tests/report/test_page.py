@@ -78,14 +78,34 @@ def test_a_run_has_another_color_in_another_plot_or_shares_one() -> None:
         assert all(re.fullmatch("#[0-9a-f]{6}", color) for color in painted)
 
 
-def test_settings_that_are_words_or_none_have_no_place_on_an_axis(tmp_path: Path) -> None:
-    for n, (optimizer, warmup) in enumerate((("adamw", None), ("muon", 10), ("lion", 1000))):
-        fields: dict[str, Any] = {"optimizer__name": optimizer, "schedule__warmup_steps": warmup}
-        made(tmp_path, f"run-{n}", CREATED + n, **fields)
-    data = payload(find([tmp_path]), "train/loss", "step")["parallel"]
-    told = {dimension["title"]: dimension for dimension in data["dimensions"]}
-    assert told["optimizer.name"]["places"] == [0, 1, 0.5]  # adamw, lion, muon
-    assert told["optimizer.name"]["texts"] == ["adamw", "muon", "lion"]
+def test_settings_that_are_words_have_no_place_on_an_axis(tmp_path: Path) -> None:
+    for n, optimizer in enumerate(("adamw", "muon", "lion")):
+        made(tmp_path, f"run-{n}", CREATED + n, optimizer__name=optimizer)
+    (told,) = settings(find([tmp_path]))
+    assert told["title"] == "optimizer.name"
+    assert told["places"] == [0, 1, 0.5]  # adamw, lion, muon
+    assert told["texts"] == ["adamw", "muon", "lion"]
+
+
+def test_a_setting_that_is_none_is_a_number_on_an_axis(tmp_path: Path) -> None:
+    for n, warmup in enumerate((None, 10, 1000)):
+        made(tmp_path, f"run-{n}", CREATED + n, schedule__warmup_steps=warmup)
+    (told,) = settings(find([tmp_path]))
+    assert told["title"] == "schedule.warmup_steps"
+    assert told["places"] == [None, 0, 1]
+    assert told["texts"] == ["none", "10", "1000"]
+
+
+def settings(runs: list[Run]) -> list[dict[str, Any]]:
+    """The axes that are no results."""
+    dimensions = payload(runs, "train/loss", "step")["parallel"]["dimensions"]
+    return [one for one in dimensions if "." in one["title"]]
+
+
+def test_time_of_runs_that_tell_none_has_an_empty_plot(tmp_path: Path) -> None:
+    run = made(tmp_path, "run")
+    (run / "attempts/1/started.json").unlink()
+    assert payload(find([tmp_path]), "train/loss", "step")["goodput"] is None
 
 
 def test_a_missing_package_is_a_traceback(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Runs side by side on a terminal: what differs between them, and where they got."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich import box
@@ -80,51 +80,60 @@ def best(column: Column, runs: Sequence[Compared]) -> set[int]:
     }
 
 
-def table(runs: Sequence[Compared], metric: str) -> Table:
-    """One row a run: name, state, step, what differs, the headline metrics; * marks the best."""
-    keys = differences(runs)
-    keys = keys if len(keys) <= MOST_COLUMNS else telling(runs, keys)[:MOST_COLUMNS]
-    numbers = columns(runs, metric)
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("run", "state"):
-        drawn.add_column(title, overflow="fold")
-    narrow = [key.replace(".", ".\n") for key in keys]
-    for title in ("step", *narrow, *(column.title for column in numbers)):
-        drawn.add_column(Text(title), justify="right", overflow="fold")
-    marked = [best(column, runs) for column in numbers]
-    for place, (run, name) in enumerate(zip(runs, unique_names(runs), strict=True)):
-        told = (Text(shown(run.config.get(key))) for key in keys)
-        cells = (
-            _cell(column, run, place in places)
-            for column, places in zip(numbers, marked, strict=True)
-        )
-        drawn.add_row(Text(name), Text(run.state), str(step(run)), *told, *cells)
-    return drawn
+@dataclass(frozen=True)
+class Rows:
+    """A table as text."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: Set[tuple[int, int]] = frozenset()
+    """Row and column of the cells that are the best of their column."""
 
 
-def _cell(column: Column, run: Compared, is_best: bool) -> Text:
+def summary(runs: Sequence[Compared], metric: str, most: int) -> Rows:
+    """One row a run: name, state, step, what differs (so many keys at most), headline metrics."""
+    keys, numbers = differences(runs), columns(runs, metric)
+    keys = keys if len(keys) <= most else telling(runs, keys)[:most]
+    titles = ["run", "state", "step", *keys, *(column.title for column in numbers)]
+    rows = [
+        [name, run.state, f"{step(run):,}"]
+        + [shown(run.config.get(key)) for key in keys]
+        + [_text(column, run) for column in numbers]
+        for run, name in zip(runs, unique_names(runs), strict=True)
+    ]
+    places = enumerate(numbers, len(titles) - len(numbers))
+    marked = {(row, place) for place, column in places for row in best(column, runs)}
+    return Rows(titles, rows, marked)
+
+
+def _text(column: Column, run: Compared) -> str:
     value = column.value(run)
-    text = "" if value is None else column.form(value)
-    return Text(f"*{text}", style="bold green") if is_best else Text(text)
+    return "" if value is None else column.form(value)
 
 
-def table_of_seeds(runs: Sequence[Compared], metric: str) -> Table | None:
+def over_seeds(runs: Sequence[Compared], metric: str, most: int) -> Rows | None:
     """One row for runs that differ in their seed alone: mean ± deviation; None: there are none."""
-    groups = by_seed(runs)
+    groups, numbers = by_seed(runs), columns(runs, metric)
     if len(groups) == len(runs):
         return None
     first = [runs[group[0]] for group in groups]
-    keys = telling(first, differences(first))[:MOST_COLUMNS]
-    numbers = columns(runs, metric)
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    drawn.add_column("over seeds" if keys else "", overflow="fold")
-    for title in ("runs", *(column.title for column in numbers)):
-        drawn.add_column(Text(title), justify="right", overflow="fold")
+    keys = telling(first, differences(first))[:most]
+    rows = []
     for group in groups:
         members = [runs[place] for place in group]
         name = told_apart(members[0], keys) or "all"
-        drawn.add_row(Text(name), str(len(group)), *(over(c, members) for c in numbers))
-    return drawn
+        rows.append([name, str(len(group)), *(over(column, members) for column in numbers)])
+    return Rows(["over seeds", "runs", *(column.title for column in numbers)], rows)
+
+
+def by_key(runs: Sequence[Compared], most: int) -> Rows:
+    """One row a differing key, with a column for each of so many runs at most."""
+    few = len(runs) <= most
+    rows = []
+    for key in differences(runs):
+        values = [shown(run.config.get(key)) for run in runs]
+        rows.append([key, *(values if few else [", ".join(dict.fromkeys(values))])])
+    return Rows(["key", *(unique_names(runs) if few else ["values"])], rows)
 
 
 def over(column: Column, members: Sequence[Compared]) -> str:
@@ -139,20 +148,46 @@ def over(column: Column, members: Sequence[Compared]) -> str:
     return text + (f" ({found.left_out} not finite)" if found.left_out else "")
 
 
+def table(runs: Sequence[Compared], metric: str) -> Table:
+    """The summary; * marks the best."""
+    told = summary(runs, metric, MOST_COLUMNS)
+    return drawn(replace(told, titles=[title.replace(".", ".\n") for title in told.titles]), 2)
+
+
+def drawn(told: Rows, words: int = 1) -> Table:
+    """A table for a terminal, whose first columns are words, the others numbers."""
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, title in enumerate(told.titles):
+        found.add_column(
+            Text(title), justify="right" if place >= words else "left", overflow="fold"
+        )
+    for number, row in enumerate(told.rows):
+        found.add_row(*(_cell(text, (number, n) in told.best) for n, text in enumerate(row)))
+    return found
+
+
+def _cell(text: str, is_best: bool) -> Text:
+    return Text(f"*{text}", style="bold green") if is_best else Text(text)
+
+
+def table_of_seeds(runs: Sequence[Compared], metric: str) -> Table | None:
+    """Of runs that differ in their seed alone; None: there are none."""
+    told = over_seeds(runs, metric, MOST_COLUMNS)
+    return drawn(told) if told else None
+
+
 def table_of_keys(runs: Sequence[Compared]) -> tuple[Table, list[str]] | None:
     """One row a key where `table` has no room for them, and the keys that are left out here too."""
-    keys = differences(runs)
-    if len(keys) <= MOST_COLUMNS:
+    told = by_key(runs, MOST_RUNS)
+    if len(told.rows) <= MOST_COLUMNS:
         return None
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    drawn.add_column("key", overflow="fold")
-    for title in unique_names(runs) if len(runs) <= MOST_RUNS else ["values"]:
-        drawn.add_column(Text(title), overflow="ellipsis", no_wrap=True, max_width=60)
-    for key in keys[:MOST_ROWS]:
-        values = [shown(run.config.get(key)) for run in runs]
-        cells = values if len(runs) <= MOST_RUNS else [", ".join(dict.fromkeys(values))]
-        drawn.add_row(key, *map(Text, cells))
-    return drawn, keys[MOST_ROWS:]
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    found.add_column("key", overflow="fold")
+    for title in told.titles[1:]:
+        found.add_column(Text(title), overflow="ellipsis", no_wrap=True, max_width=60)
+    for row in told.rows[:MOST_ROWS]:
+        found.add_row(*map(Text, row))
+    return found, [row[0] for row in told.rows[MOST_ROWS:]]
 
 
 def spent_together(runs: Sequence[Compared]) -> str:

@@ -38,17 +38,23 @@ class _History(Mapping[str, Curve]):
     run: Any
 
     def __getitem__(self, key: str) -> Curve:
-        if key not in self.run.data.metrics:
+        if key not in self:
             raise KeyError(key)
-        points = self._read.setdefault(key, [])
-        if not points:
-            points += self.client.get_metric_history(self.run.info.run_id, key)
+        if key not in self._read:
+            self._read[key] = self._curve(key)
+        return self._read[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.run.data.metrics
+
+    def _curve(self, key: str) -> Curve:
+        points = self.client.get_metric_history(self.run.info.run_id, key)
         told = sorted((point.step, point.timestamp / 1000, point.value) for point in points)
         steps, times, values = zip(*told, strict=True)
         return Curve(np.array(steps, np.int64), np.array(times), np.array(values, np.float64))
 
     @cached_property
-    def _read(self) -> dict[str, list[Any]]:
+    def _read(self) -> dict[str, Curve]:
         return {}
 
     def __iter__(self) -> Iterator[str]:

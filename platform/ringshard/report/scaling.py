@@ -8,6 +8,7 @@ from typing import Any
 
 from ringshard.config.leaves import under
 from ringshard.errors import ConfigError
+from ringshard.report.compare import Rows
 from ringshard.report.compared import Compared, tokens_per_s
 from ringshard.report.goodput import Goodput, total
 from ringshard.report.groups import SEEDS, differences, told_apart
@@ -167,8 +168,8 @@ def _layout(run: Compared, keys: Sequence[str]) -> str:
     return ", ".join(text for text in (mesh or "one process", told_apart(run, keys)) if text)
 
 
-def table_rows(series: Series) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows of a series as text."""
+def table_rows(series: Series) -> Rows:
+    """A series as text."""
     titles = ["layout", "processes", "batch", "tok/s", "per process", "speed-up", "efficiency"]
     rows = []
     for point in series.points:
@@ -176,7 +177,7 @@ def table_rows(series: Series) -> tuple[list[str], list[list[str]]]:
         row = [point.layout, str(point.processes), f"{point.batch:,}", f"{point.rate:,.0f}"]
         row += [f"{point.rate / point.processes:,.0f}", f"{series.speedup(point):.2f}"]
         rows.append([*row, f"{series.efficiency(point):.0%}", *shares])
-    return [*titles, *_SHOWN, "rest"], rows
+    return Rows([*titles, *_SHOWN, "rest"], rows)
 
 
 def _shares(goodput: Goodput | None) -> list[str]:

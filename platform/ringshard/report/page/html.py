@@ -9,10 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from ringshard.errors import ConfigError
-from ringshard.report.compare import best, columns, notes, over, spent_together
-from ringshard.report.compared import Compared, step
+from ringshard.report.compare import Rows, by_key, notes, over_seeds, spent_together, summary
+from ringshard.report.compared import Compared
 from ringshard.report.goodput import PARTS
-from ringshard.report.groups import by_seed, differences, shown, telling, told_apart, unique_names
 from ringshard.report.page.payload import Json, buckets, payload
 from ringshard.report.scaling import Series, table_rows
 
@@ -108,24 +107,21 @@ def _cell(text: object, kind: str = "") -> str:
 
 MOST_KEYS = 6
 """Differing keys beside the runs; all of them have a table of their own."""
+MOST_RUNS = 12
+"""Runs that have a column each in that table."""
+MOST_OPEN = 12
+"""Rows of it that are shown unasked."""
 
 
 def _summary(runs: Sequence[Compared], metric: str, data: Json) -> str:
-    keys, numbers = differences(runs), columns(runs, metric)
-    keys = keys if len(keys) <= MOST_KEYS else telling(runs, keys)[:MOST_KEYS]
-    marked = [best(column, runs) for column in numbers]
-    titles = [("run", False), ("state", False), ("step", True), *((key, True) for key in keys)]
-    titles += [(_flat(column.title), True) for column in numbers]
+    told = summary(runs, metric, MOST_KEYS)
+    titles = [(_flat(title), place > 1) for place, title in enumerate(told.titles)]
     rows = []
-    for place, (run, name) in enumerate(zip(runs, unique_names(runs), strict=True)):
-        dot = f'<span class="dot" style="background:{data["runs"][place]["color"]}"></span>'
-        row = [f'<td class="name">{dot}{_text(name)}</td>', _cell(run.state, _kind(run.state))]
-        row += [_cell(f"{step(run):,}", "number")]
-        row += [_cell(shown(run.config.get(key)), "number") for key in keys]
-        for column, places in zip(numbers, marked, strict=True):
-            value = column.value(run)
-            kind = "number best" if place in places else "number"
-            row.append(_cell("" if value is None else column.form(value), kind))
+    for number, (name, state, *others) in enumerate(told.rows):
+        dot = f'<span class="dot" style="background:{data["runs"][number]["color"]}"></span>'
+        row = [f'<td class="name">{dot}{_text(name)}</td>', _cell(state, _kind(state))]
+        for place, text in enumerate(others, 2):
+            row.append(_cell(text, "number best" if (number, place) in told.best else "number"))
         rows.append(row)
     return f'<div class="card">{_table(titles, rows)}</div>'
 
@@ -141,31 +137,25 @@ def _kind(state: str) -> str:
 
 
 def _seeds(runs: Sequence[Compared], metric: str) -> str:
-    groups, numbers = by_seed(runs), columns(runs, metric)
-    if len(groups) == len(runs):
+    told = over_seeds(runs, metric, MOST_KEYS)
+    if told is None:
         return ""
-    first = [runs[group[0]] for group in groups]
-    keys = telling(first, differences(first))[:MOST_KEYS]
-    titles = [("over seeds", False), ("runs", True)]
-    rows = []
-    for group in groups:
-        members = [runs[place] for place in group]
-        name = told_apart(members[0], keys) or "all runs"
-        cells = [_cell(over(column, members), "number") for column in numbers]
-        rows.append([_cell(name, "name"), _cell(len(group), "number"), *cells])
-    titles += [(_flat(column.title), True) for column in numbers]
-    return f'<div class="card"><h2>Mean ± deviation over seeds</h2>{_table(titles, rows)}</div>'
+    return f'<div class="card"><h2>Mean ± deviation over seeds</h2>{_numbers(told)}</div>'
+
+
+def _numbers(told: Rows) -> str:
+    """Names, and a number in each further column."""
+    titles = [(_flat(title), place > 0) for place, title in enumerate(told.titles)]
+    rows = [[_cell(row[0], "name"), *(_cell(t, "number") for t in row[1:])] for row in told.rows]
+    return _table(titles, rows)
 
 
 def _scaling(scaling: Sequence[Series]) -> str:
     found = []
     for place, series in enumerate(scaling):
-        titles, rows = table_rows(series)
-        cells = [[_cell(row[0], "name"), *(_cell(t, "number") for t in row[1:])] for row in rows]
-        heads = [(title, place > 0) for place, title in enumerate(titles)]
         about = f'<p class="small">{_text(series.about)}</p>'
         found.append(
-            f'<div class="card"><h2>{_text(series.title)}</h2>{about}{_table(heads, cells)}'
+            f'<div class="card"><h2>{_text(series.title)}</h2>{about}{_numbers(table_rows(series))}'
             f'<div class="plot" id="scaling-{place}"></div></div>'
         )
     return "".join(found)
@@ -212,26 +202,13 @@ def _parts(data: Json, runs: Sequence[Compared]) -> str:
 
 
 def _keys(runs: Sequence[Compared]) -> str:
-    keys = differences(runs)
-    if not keys or len(runs) < 2:
+    told = by_key(runs, MOST_RUNS)
+    count = len(told.rows)
+    if not count or len(runs) < 2:
         return ""
-    names = unique_names(runs)
-    if len(runs) <= 12:
-        titles = [("key", False), *((name, False) for name in names)]
-        rows = [
-            [_cell(key), *(_cell(shown(run.config.get(key)), "value") for run in runs)]
-            for key in keys
-        ]
-    else:
-        titles = [("key", False), ("values", False)]
-        rows = [
-            [
-                _cell(key),
-                _cell(", ".join(dict.fromkeys(shown(r.config.get(key)) for r in runs)), "value"),
-            ]
-            for key in keys
-        ]
+    titles = [(title, False) for title in told.titles]
+    rows = [[_cell(row[0]), *(_cell(text, "value") for text in row[1:])] for row in told.rows]
     inner = _table(titles, rows)
-    title = f"What differs ({len(keys)} {'key' if len(keys) == 1 else 'keys'})"
-    opened = " open" if len(keys) <= 12 else ""
+    title = f"What differs ({count} {'key' if count == 1 else 'keys'})"
+    opened = " open" if count <= MOST_OPEN else ""
     return f'<div class="card"><details{opened}><summary>{title}</summary>{inner}</details></div>'

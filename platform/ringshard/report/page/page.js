@@ -49,9 +49,10 @@ function lineTraces(chart) {
   const inSeeds = new Set(chosen.seeds ? chart.seeds.flatMap((group) => group.runs) : []);
   const traces = [];
   data.runs.forEach((run, place) => {
-    if (hidden.has(place) || inSeeds.has(place)) return;
+    if (hidden.has(place)) return;
     const name = plain(run.name);
-    for (const [kind, line] of [["lines", chart.lines[place]], ["lines+markers", chart.dots[place]]]) {
+    const trained = inSeeds.has(place) ? null : chart.lines[place];
+    for (const [kind, line] of [["lines", trained], ["lines+markers", chart.dots[place]]]) {
       const at = line && points(line);
       if (!at) continue;
       const isTwin = kind !== "lines";

@@ -142,7 +142,7 @@ def _bars(runs: Sequence[Compared]) -> list[Json]:
 
 def _goodput(runs: Sequence[Compared]) -> Json | None:
     told = [run.goodput for run in runs]
-    if not any(told):
+    if not any(one and one.wall_ms for one in told):
         return None
     parts = {
         part: [one.seconds[part] if one else 0.0 for one in told]
