@@ -89,8 +89,11 @@ class Shipper:
     def _add(self, remote: RemoteRun, is_final: bool) -> None:
         """Send files, which may have a store of their own, and models; neither holds up points."""
         refused: list[str] = []
-        models = partial(self._note_models, is_final=is_final)
-        for what, send in {"files": self._attach_all, "models": models}.items():
+        ways: dict[str, Callable[[RemoteRun], None]] = {
+            "files": self._attach_all,
+            "models": partial(self._note_models, is_final=is_final),
+        }
+        for what, send in ways.items():
             try:
                 send(remote)
             except Exception as error:
