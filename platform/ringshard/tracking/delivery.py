@@ -89,13 +89,13 @@ class Shipper:
     def _add(self, remote: RemoteRun, is_final: bool) -> None:
         """Send files, which may have a store of their own, and models; neither holds up points."""
         refused: list[str] = []
-        ways: dict[str, Callable[[RemoteRun], None]] = {
-            "files": self._attach_all,
-            "models": partial(self._note_models, is_final=is_final),
+        sends: dict[str, Callable[[], None]] = {
+            "files": partial(self._attach_all, remote),
+            "models": partial(self._note_models, remote, is_final),
         }
-        for what, send in ways.items():
+        for what, send in sends.items():
             try:
-                send(remote)
+                send()
             except Exception as error:
                 refused.append(
                     f"{what} ({str(error).partition(chr(10))[0] or type(error).__name__})"
