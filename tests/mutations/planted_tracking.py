@@ -75,6 +75,21 @@ BUGS = [
         "::test_members_that_start_at_once_have_several_parents_or_no_flat_tags",
     ),
     Bug(
+        "of a sweep the last word is not the last that was true",
+        f"{TRACKING}/sweep.py",
+        "with _alone(sweep):\n        stands, run",
+        "if True:\n        stands, run",
+        "tests/tracking/test_sweep.py::test_what_was_true_of_a_sweep_first_is_told_last",
+    ),
+    Bug(
+        "the shipper dies of the signal that all processes of a cancelled job get",
+        f"{TRACKING}/shipper.py",
+        "        signal.signal(number, signal.SIG_IGN)",
+        "        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})",
+        "tests/tracking/test_shipper.py"
+        "::test_a_run_whose_processes_were_all_told_to_stop_goes_on_in_mlflow",
+    ),
+    Bug(
         "files are sent again and again",
         f"{TRACKING}/delivery.py",
         "if name not in self._ledger.attached:",
