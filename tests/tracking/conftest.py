@@ -13,6 +13,7 @@ from filelock import FileLock
 
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import plain
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.tracking import store
 from ringshard.tracking.spool import Spool
 
@@ -66,11 +67,7 @@ class RunFolder:
         spool.close()
 
     def end(self, attempt: int, outcome: str, **why: str) -> None:
-        (self.path / "attempts" / str(attempt) / "exit.json").write_text(
-            json.dumps({"outcome": outcome, "rc": 0, **why})
-        )
-        marker = {"done": "DONE"}.get(outcome, outcome.upper())
-        (self.path / marker).touch()
+        RunDir(self.path).finish(attempt, Outcome[outcome], {"rc": 0, **why})
         self.die()
 
     def die(self) -> None:
