@@ -16,11 +16,18 @@ pytestmark = pytest.mark.slurm
 ONE = ("hardware=slurm_cpu", "hardware.nodes=1", "hardware.processes_per_node=1")
 
 
+def hear_ctrl_c() -> None:
+    """Also where the tests run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> None:
     command(folder, "--dry-run")  # its configuration is written
     argv = [sys.executable, "-c", APP, *SMALL, *ONE, "tracking=jsonl", "launcher.wait=true"]
     env = environment(PYTHONPATH=paths(), STANDIN="wait")
-    process = subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        argv, cwd=folder, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    )
     assert process.stdout
     while "running" not in (line := process.stdout.readline()):
         assert line, "the command ended early"
