@@ -48,7 +48,7 @@ def _table(plan: Plan, trials: list[Trial]) -> Table:
     shown.add_column("trial", justify="right")
     shown.add_column(plan.metric, justify="right")
     for one in plan.space.dimensions:
-        shown.add_column(one.key, justify="right", overflow="fold")
+        shown.add_column(one.key.lstrip("+"), justify="right", overflow="fold")
     for title in ("state", "run"):
         shown.add_column(title, overflow="fold")
     for trial in trials:
