@@ -11,31 +11,13 @@ WORK=$(realpath -m "${1:-${TMPDIR:-/var/tmp}/mlflow-server}")
 PORT=${MLFLOW_PORT:-5000} HOST=${MLFLOW_HOST:-127.0.0.1} WORKERS=${MLFLOW_WORKERS:-2}
 PYTHON=$(command -v "${PYTHON:-.venv/bin/python}" || command -v python3)
 case $PYTHON in /*) ;; *) PYTHON=$PWD/$PYTHON ;; esac
-MARK=RINGSHARD_MLFLOW=$WORK # in the environment of what was started for this WORKDIR
-
-die() { echo "up.sh: $*" >&2; exit 1; }
-alive() { grep -qsz "^$MARK$" "/proc/$(cat "$WORK/run/$1.pid" 2>/dev/null || echo none)/environ"; }
-launch() { # launch NAME COMMAND...: in the background, in a session of its own, its pid in run/NAME.pid
-  local name=$1; shift
-  setsid env "$MARK" "$@" >>"$WORK/log/$name.out" 2>&1 </dev/null &
-  echo $! >"$WORK/run/$name.pid"
-  until alive "$name" || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
-}
-wait_for() { # wait_for NAME COMMAND...: until COMMAND succeeds, or NAME has died, or two minutes are over
-  local name=$1 end=$((SECONDS + 120)); shift
-  until "$@" >/dev/null 2>&1; do
-    if ! alive "$name" || ((SECONDS > end)); then die "$name did not come up; see $WORK/log/$name.out"; fi
-    sleep 0.1
-  done
-}
+MARK=RINGSHARD_MLFLOW=$WORK PATIENCE_S=120
+. "$(dirname "$0")/../daemons.sh"
 
 "$PYTHON" -c 'import flask_wtf, mlflow, psycopg2' || die "$PYTHON lacks packages: $PYTHON -m pip install 'ringshard[server]'"
 postgres_bin() { ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1; }
 if [ -z "$(postgres_bin)" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  rc=/usr/sbin/policy-rc.d # saying 101, it keeps the package from starting a service of its own
-  [ -e $rc ] || { trap 'rm -f $rc' EXIT; printf '#!/bin/sh\nexit 101\n' >$rc; chmod 755 $rc; }
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null >/dev/null
+  install_packages postgresql
 fi
 POSTGRES=$(postgres_bin)
 [ -n "$POSTGRES" ] || die "PostgreSQL is not installed: apt-get install postgresql"
