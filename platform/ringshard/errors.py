@@ -12,6 +12,11 @@ class ConfigError(Exception):
         super().__init__(" ".join(sentence.splitlines()))
 
 
+def first_line(error: Exception) -> str:
+    """What a library's error says, its first line; its type where it says nothing."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def of_path(error: OSError) -> str:
     """The sentence for what the system refuses; raises the error again where it names no path."""
     if error.filename is None:

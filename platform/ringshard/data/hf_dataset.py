@@ -7,7 +7,7 @@ from typing import Any
 from ringshard.config.schema.data import Corpus
 from ringshard.data import files
 from ringshard.data.records import Record
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 
 Read = Callable[[], Iterator[tuple[str, Record]]]
 
@@ -43,5 +43,4 @@ def opened(corpus: Corpus, key: str) -> tuple[Read, Callable[[], Any]]:
 
 
 def _unreadable(error: Exception, corpus: Corpus, key: str) -> ConfigError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return ConfigError(f"{key}.path={corpus.path} could not be read: {reason}")
+    return ConfigError(f"{key}.path={corpus.path} could not be read: {first_line(error)}")

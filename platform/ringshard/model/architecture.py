@@ -8,7 +8,7 @@ from transformers import AutoConfig, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ringshard.config.schema.model import Model
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 
 
 def architecture(model: Model, vocab_size: int) -> PretrainedConfig:
@@ -38,7 +38,7 @@ def _from_directory(model: Model, directory: str) -> PretrainedConfig:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model directory {directory}: no configuration could be read "
-            f"({str(error).splitlines()[0]}): give a folder with a config.json"
+            f"({first_line(error)}): give a folder with a config.json"
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 from ringshard.report.curve import Curve, Floats
 from ringshard.report.goodput import PARTS, Goodput
 from ringshard.report.runs import LOADER, flat
@@ -171,9 +171,8 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
     except ConfigError:
         raise
     except Exception as error:  # whatever the client raises, of which MLflow has no list
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
-            f"--uri {uri} does not answer ({reason}): is it the right one?"
+            f"--uri {uri} does not answer ({first_line(error)}): is it the right one?"
         ) from error
     runs = sorted(found.values(), key=lambda run: int(run.info.start_time))
     return [RemoteRun(client, run) for run in runs]

@@ -8,7 +8,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
@@ -97,9 +97,7 @@ class Shipper:
             try:
                 send()
             except Exception as error:
-                refused.append(
-                    f"{what} ({str(error).partition(chr(10))[0] or type(error).__name__})"
-                )
+                refused.append(f"{what} ({first_line(error)})")
         if (news := tuple(refused)) != self._refused:
             self._refused = news
             print(f"MLflow refuses: {', '.join(news) or 'nothing any more'}", flush=True)

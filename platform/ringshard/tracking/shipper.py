@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.launch.stop import SIGNALS
@@ -82,10 +82,9 @@ def _report(error: Exception, failures: int) -> None:
 
 
 def _why(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    if "Invalid Host header" in text:  # of a server that answers nobody but localhost by a name
+    if "Invalid Host header" in str(error):  # of a server that answers nobody but localhost
         return "the server refuses this hostname, start it with --allowed-hosts"
-    return text.splitlines()[0]
+    return first_line(error)
 
 
 def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from ringshard.config.secrets import refuse_password
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, first_line
 
 _DATABASES = ("postgresql", "mysql", "mssql")
 """What MLflow would open by itself, with its files in whatever folder a process happens to be."""
@@ -146,10 +146,9 @@ def _upgrade(uri: str) -> None:
     try:
         upgrade.callback(uri)
     except (CommandError, SQLAlchemyError) as error:
-        reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"tracking.uri={uri} is no database of MLflow {version('mlflow')} or older ({reason}): "
-            "take another file"
+            f"tracking.uri={uri} is no database of MLflow {version('mlflow')} or older"
+            f" ({first_line(error)}): take another file"
         ) from error
 
 

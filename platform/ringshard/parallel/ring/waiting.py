@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ringshard.errors import first_line
 from ringshard.parallel.ring.group import Ring
 
 
@@ -133,7 +134,7 @@ def _explained(ring: Ring, what: str, group: dist.ProcessGroup | None) -> Iterat
         sentence = (
             f"rank {ring.ranks[ring.rank]} waited for {what}: it did not come within "
             f"{ring.timeout.total_seconds():g} s, or the connection was cut "
-            f"({str(error).splitlines()[0]})"
+            f"({first_line(error)})"
         )
         if group is not ring.host:
             sentence += f"; ranks that do not answer: {roll_call(ring) or 'none'}"
