@@ -7,7 +7,8 @@ from ringshard.tracking import delivery, store
 
 def ship(run: Any, attempt: int = 1) -> str:
     tracking = run.job.tracking
-    return delivery.Shipper(run.path, attempt, tracking.uri, tracking.experiment).ship().status
+    shipper = delivery.Shipper(run.path, attempt, tracking.uri, tracking.experiment)
+    return shipper.ship(shipper.standing()).status
 
 
 def remote(run: Any) -> Any:

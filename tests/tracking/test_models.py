@@ -9,7 +9,7 @@ from tracking.shipped import expected, history, remote, ship
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.tracking import store
-from ringshard.tracking.models import model
+from ringshard.tracking.models import described
 from ringshard.tracking.spool import SpoolFile
 
 
@@ -51,7 +51,8 @@ def test_a_checkpoint_that_is_kept_is_no_model_or_two(run: Any) -> None:
 def test_all_samples_of_all_nodes_are_read_for_each_checkpoint(run: Any) -> None:
     checkpoint = saved(run, 2)
     missing = SpoolFile(run.path / "track/spool-1.0-node-0.jsonl", 1, 0, "node-0")
-    assert model(checkpoint, 2, [missing]).points == []
+    (model,) = described({2: checkpoint}, [missing])
+    assert model.points == []
 
 
 def test_a_checkpoint_that_was_removed_stays_a_model(run: Any) -> None:

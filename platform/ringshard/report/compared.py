@@ -7,6 +7,7 @@ import numpy as np
 
 from ringshard.report.curve import Curve, Floats
 from ringshard.report.goodput import Goodput
+from ringshard.tracking.spool import SYSTEM
 
 
 class Compared(Protocol):
@@ -72,7 +73,7 @@ def last(run: Compared, metric: str) -> float | None:
 
 def is_timed(metric: str) -> bool:
     """Whether it is of a node, which notes seconds in place of steps."""
-    return metric.startswith("system/")
+    return metric.startswith(SYSTEM)
 
 
 def step(run: Compared) -> int:

@@ -9,6 +9,7 @@ from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.state import State
 from ringshard.report.goodput import Attempt, Goodput, goodput
 from ringshard.report.record import Recorded, Segment, read
+from ringshard.tracking.spool import is_node
 
 
 def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
@@ -17,7 +18,7 @@ def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
     recorded = read(run.path)
     kept = _kept(run, keeps_all=run.outcome() is Outcome.done)
     found = goodput(attempts(run, recorded), None, time.time(), kept)
-    trained = [s for s in recorded.segments if s.writer == "rank0"]  # nodes note seconds
+    trained = [s for s in recorded.segments if not is_node(s.writer)]
     steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
     return max(steps, default=0), found.metrics() if found.wall_ms else {}
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from ringshard.report.curve import Curve, joined
-from ringshard.tracking.spool import NODE, listed, unsealed
+from ringshard.tracking.spool import is_node, listed, unsealed
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Segment:
 
     def is_of_ranks(self, attempt: int) -> bool:
         """Whether the ranks of this attempt have recorded it, and not a node."""
-        return self.attempt == attempt and not self.writer.startswith(NODE)
+        return self.attempt == attempt and not is_node(self.writer)
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class Recorded:
         marks: dict[tuple[str, str], int] = {}
         for segment in self.segments:
             for key, curve in segment.curves.items():
-                is_timed = segment.writer.startswith(NODE)
-                mark = -1 if is_timed else marks.get((segment.writer, key), -1)
+                mark = -1 if is_node(segment.writer) else marks.get((segment.writer, key), -1)
                 fresh = curve.after(mark) if mark >= 0 else curve
                 if len(fresh):
                     parts.setdefault(key, []).append(fresh)

@@ -52,10 +52,10 @@ def batches(spool: SpoolFile, offset: int, size: int, repeats: Repeats) -> Itera
         yield batch
 
 
-def points_at(spool: SpoolFile, step: int, keys: Collection[str]) -> Iterator[Point]:
-    """The points of some metrics at a step, exactly as they are sent."""
+def points_at(spool: SpoolFile, steps: Collection[int], keys: Collection[str]) -> Iterator[Point]:
+    """The points of some metrics at some steps, exactly as they are sent."""
     for record, _ in read_spool(spool.path):
-        if record and record.step == step:
+        if record and record.step in steps:
             yield from (point for point in _points(spool, record, None) if point.key in keys)
 
 

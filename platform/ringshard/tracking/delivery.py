@@ -17,7 +17,7 @@ from ringshard.tracking.batches import Point, batches
 from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.remote import RemoteRun
 from ringshard.tracking.repeats import Repeats, must_be_same
-from ringshard.tracking.spool import SpoolFile, spools
+from ringshard.tracking.spool import SpoolFile, node_writer, spools
 from ringshard.tracking.standing import Standing, clock, standing
 
 _BATCH = 1000
@@ -58,7 +58,7 @@ class Shipper:
     @property
     def has_other_nodes(self) -> bool:
         """Whether other machines write spools."""
-        return any(spool.writer not in ("rank0", "node-0") for spool in self._spools)
+        return any(spool.writer not in ("rank0", node_writer(0)) for spool in self._spools)
 
     def _folder(self, attempt: int) -> Path:
         return self._run_dir / "attempts" / str(attempt)
@@ -67,12 +67,12 @@ class Shipper:
         """Where the attempt stands."""
         return standing(RunDir(self._run_dir), self._attempt, queue)
 
-    def ship(self, queue: Callable[[], Queue] = ask_queue) -> Shipped:
+    def ship(self, stands: Standing, queue: Callable[[], Queue] = ask_queue) -> Shipped:
         """Send all that is there, and how the attempt ended if it is over.
 
-        Raises what the MLflow client raises; what was acknowledged before that is not sent again.
+        stands: looked at before, since no point is written after exit.json. Raises what the MLflow
+        client raises; what was acknowledged before that is not sent again.
         """
-        stands = self.standing(queue)  # asked first: no point is written after exit.json
         remote = self._open()
         if not stands.is_over:
             self._tell(remote, stands, queue)
@@ -192,11 +192,11 @@ class Shipper:
     def _note_models(self, remote: RemoteRun, is_final: bool) -> None:
         """Tell of the checkpoints that stay, and take back those that are gone."""
         known = self._ledger.models
-        for step, path in models.staying(self._run_dir, self._keep_every, is_final).items():
-            if path.name not in known:
-                made = remote.add_model(models.model(path, step, self._history()))
-                known = known | {path.name: made}
-                self._note(replace(self._ledger, models=known))
+        staying = models.staying(self._run_dir, self._keep_every, is_final)
+        new = {step: path for step, path in staying.items() if path.name not in known}
+        for model in models.described(new, self._history()):
+            known = known | {model.name: remote.add_model(model)}
+            self._note(replace(self._ledger, models=known))
         for name in [n for n in known if not (self._run_dir / "checkpoints" / n).exists()]:
             remote.remove_model(known[name])
             known = {n: made for n, made in known.items() if n != name}

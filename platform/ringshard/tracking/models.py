@@ -2,14 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from ringshard.checkpoint.directory import committed, pins
 from ringshard.checkpoint.manifest import MANIFEST
 from ringshard.tracking.batches import Point, points_at
-from ringshard.tracking.spool import NODE, SpoolFile
+from ringshard.tracking.spool import SpoolFile, is_node
 
 _METRICS = ("train/loss", "val/loss", "val/ema_loss")
 
@@ -35,10 +35,17 @@ def staying(run_dir: Path, keep_every: int, is_final: bool) -> dict[int, Path]:
     }
 
 
-def model(checkpoint: Path, step: int, history: Iterable[SpoolFile]) -> Model:
-    """What MLflow is told of a checkpoint."""
+def described(checkpoints: Mapping[int, Path], history: Iterable[SpoolFile]) -> list[Model]:
+    """What MLflow is told of checkpoints by their steps; the spools are read once for all."""
+    measured: dict[int, list[Point]] = {step: [] for step in checkpoints}
+    for spool in history if checkpoints else ():
+        if not is_node(spool.writer):
+            for point in points_at(spool, checkpoints, _METRICS):
+                measured[point.step].append(point)
+    return [_model(path, step, measured[step]) for step, path in checkpoints.items()]
+
+
+def _model(checkpoint: Path, step: int, points: list[Point]) -> Model:
     digest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["digest"]
     tags = {"path": str(checkpoint.resolve()), "step": str(step), "digest": str(digest)}
-    own = (spool for spool in history if not spool.writer.startswith(NODE))
-    points = [point for spool in own for point in points_at(spool, step, _METRICS)]
     return Model(checkpoint.name, tags, [p for p in points if not math.isnan(p.value)])

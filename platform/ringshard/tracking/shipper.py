@@ -39,9 +39,10 @@ def follow(shipper: Shipper, patience_s: float) -> bool:
     failures, until, is_over = 0, math.inf, False
     while time.monotonic() < until:
         try:
-            is_over = shipper.standing().is_over
+            stands = shipper.standing()
+            is_over = stands.is_over
             until = min(until, time.monotonic() + patience_s) if is_over else until
-            if shipper.ship().status != RUNNING:
+            if shipper.ship(stands).status != RUNNING:
                 _ship_late_points(shipper)
                 return True
             failures = 0
@@ -59,7 +60,7 @@ def _ship_late_points(shipper: Shipper) -> None:
     """Where the agent was killed its ranks are so a moment later, as are other nodes' samplers."""
     if not shipper.exit_file.exists() or shipper.has_other_nodes:
         time.sleep(_POLL_S)
-        shipper.ship()
+        shipper.ship(shipper.standing())
 
 
 def _wait_s(failures: int) -> float:
@@ -90,7 +91,8 @@ def _why(error: Exception) -> str:
 def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:
     """Ship once; raises ConfigError where it can't be done now."""
     with _alone(run_dir, uri):
-        return Shipper(run_dir, attempt, uri, experiment).ship()
+        shipper = Shipper(run_dir, attempt, uri, experiment)
+        return shipper.ship(shipper.standing())
 
 
 def close(
@@ -104,7 +106,7 @@ def close(
         shipper = Shipper(run_dir, attempt, uri, experiment)
         stands = shipper.standing(queue)
         if stands.is_over and shipper.status_in_mlflow() != stands.status:
-            shipper.ship(queue)
+            shipper.ship(stands, queue)
             return stands
         return None
 

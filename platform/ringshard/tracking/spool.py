@@ -18,8 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-NODE = "node-"
-"""Writers of this beginning note seconds in place of steps."""
+_NODE = "node-"
+SYSTEM = "system/"
+"""Beginning of the metrics that nodes note."""
 _NAME = re.compile(r"spool-(\d+)\.(\d+)-(.+)\.jsonl")
 _SEAL = len(',"crc":"00000000"}')
 
@@ -152,6 +153,16 @@ class SpoolFile:
         return [s for s in history if s.writer == self.writer and (s.attempt, s.restart) < mine]
 
 
+def node_writer(node: int) -> str:
+    """The writer of a node, which notes seconds in place of steps."""
+    return f"{_NODE}{node}"
+
+
+def is_node(writer: str) -> bool:
+    """Whether a writer is a node, and not a rank."""
+    return writer.startswith(_NODE)
+
+
 def listed(run_dir: Path) -> list[SpoolFile]:
     """All spools of a run, oldest first, none of them read."""
     found = []
@@ -167,7 +178,7 @@ def spools(run_dir: Path) -> list[SpoolFile]:
     What nodes note has none: time never passes twice.
     """
     found = listed(run_dir)
-    for writer in {spool.writer for spool in found if not spool.writer.startswith(NODE)}:
+    for writer in {spool.writer for spool in found if not is_node(spool.writer)}:
         _mark([spool for spool in found if spool.writer == writer])
     return found
 

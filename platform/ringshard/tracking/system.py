@@ -18,7 +18,7 @@ from ringshard.config.schema.hardware import Device
 from ringshard.config.schema.reader import read_job
 from ringshard.launch.environment import rank_environment
 from ringshard.tracking.gpus import Gpus
-from ringshard.tracking.spool import Spool
+from ringshard.tracking.spool import SYSTEM, Spool, node_writer
 
 
 class Node:
@@ -80,14 +80,14 @@ def main() -> None:
     hardware = job.hardware
     ranks = {**os.environ, **rank_environment(hardware)}
     gpus = Gpus(ranks, hardware.processes_per_node) if hardware.device is Device.cuda else None
-    machine = Node(run_dir, os.getppid())
-    spool = Spool(run_dir, attempt, f"node-{node}")
+    machine, writer = Node(run_dir, os.getppid()), node_writer(node)
+    spool = Spool(run_dir, attempt, writer)
     while True:
         time.sleep(job.tracking.system_every_s)
         if (folder / "exit.json").exists():
             return
         metrics = machine.sample() | (gpus.sample() if gpus else {})
-        found = {f"system/node-{node}/{name}": value for name, value in metrics.items()}
+        found = {f"{SYSTEM}{writer}/{name}": value for name, value in metrics.items()}
         spool.log(round(time.time() - begun), found)
 
 
