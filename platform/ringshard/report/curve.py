@@ -42,6 +42,11 @@ class Curve:
         """The points at these places."""
         return Curve(self.steps[places], self.times[places], self.values[places])
 
+    def drawn(self, buckets: int) -> "Curve":
+        """As it is drawn: few points that hide no peak, with a gap where a value is not finite."""
+        few = self.of(thinned(self.values, buckets))
+        return Curve(few.steps, few.times, gapped(few.values))
+
     def at(self, steps: Ints) -> Floats:
         """The value at each step, or else the one before it; NaN before the first."""
         return self._at(self.values, steps)
@@ -61,6 +66,11 @@ def joined(parts: Sequence[Curve]) -> Curve:
         return parts[0]
     columns = zip(*((part.steps, part.times, part.values) for part in parts), strict=True)
     return Curve(*(np.concatenate(column) for column in columns))
+
+
+def gapped(values: Floats) -> Floats:
+    """NaN in place of what is not finite."""
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def thinned(values: Floats, buckets: int) -> Ints:

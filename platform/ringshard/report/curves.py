@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from ringshard.report.compared import AXES, Compared, along
-from ringshard.report.curve import Curve, thinned
 from ringshard.report.groups import labels
 from ringshard.report.page.colors import colors
 
@@ -73,7 +71,7 @@ def _legend(axes: Axes) -> None:
 
 def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: str) -> None:
     if metric in run.curves:
-        curve = _shown(run.curves[metric])
+        curve = run.curves[metric].drawn(_BUCKETS)
         axes.plot(
             along(run, metric, curve, axis),
             curve.values,
@@ -83,18 +81,12 @@ def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: s
         )
     twin = metric.replace("train/", "val/", 1)
     if twin != metric and twin in run.curves:
-        curve = _shown(run.curves[twin])
+        curve = run.curves[twin].drawn(_BUCKETS)
         alone: dict[str, Any] = (
             {"label": twin, "color": "#d1495b"} if not label else {"color": color}
         )
         place = along(run, twin, curve, axis)
         axes.plot(place, curve.values, "o", ls=":", ms=5, lw=1, mec="white", **alone)
-
-
-def _shown(curve: Curve) -> Curve:
-    """What is drawn of it, with a gap where a value is not finite."""
-    few = curve.of(thinned(curve.values, _BUCKETS))
-    return Curve(few.steps, few.times, np.where(np.isfinite(few.values), few.values, np.nan))
 
 
 def _bigram(axes: Axes, entropies: set[float | None]) -> None:

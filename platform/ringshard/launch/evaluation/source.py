@@ -37,13 +37,13 @@ def checkpoint(of: Subject) -> Path | None:
     """The run's checkpoint that is asked for, None for a model; raises ConfigError."""
     if of.run is None:
         return None
-    known = committed(_folder("run", of.run) / "checkpoints")
+    root = _folder("run", of.run) / "checkpoints"
+    known = committed(root)
     if not known:
         raise ConfigError(f"run={of.run} has no checkpoint: resume it, or wait for the first one")
     asked = of.checkpoint
     if asked is None:
         return known[max(known)]
-    root = _folder("run", of.run) / "checkpoints"
     found = named(root, asked) or Path(asked).expanduser().absolute()
     if not is_complete(found):
         raise ConfigError(

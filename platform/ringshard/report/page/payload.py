@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ringshard.report.compared import AXES, Compared, along, last, mfu, tokens_per_s
-from ringshard.report.curve import Curve, Floats, thinned
+from ringshard.report.curve import Curve, Floats, gapped, thinned
 from ringshard.report.goodput import PARTS
 from ringshard.report.groups import SEEDS, by_seed, differences, labels, shown, telling
 from ringshard.report.page.colors import colors
@@ -49,7 +49,7 @@ def _known(runs: Sequence[Compared], axis: str) -> bool:
 def _charts(runs: Sequence[Compared], metric: str) -> list[Json]:
     wanted = CURVES if metric in CURVES else {metric: metric, **CURVES}
     wanted = {metric: wanted[metric], **wanted}  # first what was asked for
-    found = []
+    groups, found = by_seed(runs), []
     for key, title in wanted.items():
         twin = key.replace("train/", "val/", 1)
         chart: Json = {
@@ -58,7 +58,7 @@ def _charts(runs: Sequence[Compared], metric: str) -> list[Json]:
             "log": key in ("train/grad_norm",),
             "lines": [_line(run, key, len(runs)) for run in runs],
             "dots": [_line(run, twin, len(runs)) if twin != key else None for run in runs],
-            "seeds": _seeds(runs, key),
+            "seeds": _seeds(runs, groups, key),
             "level": _level(runs) if key.endswith("/loss") else None,
         }
         if any(chart["lines"]) or any(chart["dots"]):
@@ -69,18 +69,13 @@ def _charts(runs: Sequence[Compared], metric: str) -> list[Json]:
 def _line(run: Compared, key: str, count: int) -> Json | None:
     if key not in run.curves:
         return None
-    curve = run.curves[key]
-    curve = curve.of(thinned(curve.values, buckets(count)))
-    return {"x": _along(run, key, curve), "y": packed(_gaps(curve.values))}
+    curve = run.curves[key].drawn(buckets(count))
+    return {"x": _along(run, key, curve), "y": packed(curve.values)}
 
 
 def buckets(count: int) -> int:
     """Into how many stretches the curves of so many runs are cut."""
     return max(100, min(1000, MOST_POINTS // count))
-
-
-def _gaps(values: Floats) -> Floats:
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _along(run: Compared, metric: str, curve: Curve) -> Json:
@@ -101,10 +96,10 @@ def _level(runs: Sequence[Compared]) -> float | None:
     return told.pop() if len(told) == 1 else None
 
 
-def _seeds(runs: Sequence[Compared], key: str) -> list[Json]:
+def _seeds(runs: Sequence[Compared], groups: Sequence[Sequence[int]], key: str) -> list[Json]:
     """Mean and deviation of runs that differ in their seed alone, at the steps that all have."""
     found = []
-    for group in by_seed(runs):
+    for group in groups:
         curves = [runs[place].curves[key] for place in group if key in runs[place].curves]
         if len(curves) < 2:
             continue
@@ -120,9 +115,9 @@ def _seeds(runs: Sequence[Compared], key: str) -> list[Json]:
             {
                 "runs": group,
                 "x": _along(first, key, like.of(places)),
-                "y": packed(_gaps(middle[places])),
-                "low": packed(_gaps((middle - wide)[places])),
-                "high": packed(_gaps((middle + wide)[places])),
+                "y": packed(gapped(middle[places])),
+                "low": packed(gapped((middle - wide)[places])),
+                "high": packed(gapped((middle + wide)[places])),
             }
         )
     return found
