@@ -65,6 +65,24 @@ def until_said(process: "subprocess.Popen[str]", text: str) -> None:
     raise AssertionError(f"the shipper ended without: {text}")
 
 
+def shipped_in_vain(run: RunFolder, words: str, outcome: str) -> int:
+    """Exit code of the shipper of a run of 100 steps, which ends once the shipper has said so."""
+    run.attempt(1)
+    run.train(1, range(100))
+    process = start(run)
+    until_said(process, words)
+    run.end(1, outcome)
+    process.communicate()
+    return process.returncode
+
+
+def until_some_arrived(run: RunFolder) -> None:
+    """Waits until MLflow has points of the run."""
+    ledger = run.path / "track" / "shipped.json"
+    while not (ledger.exists() and '-rank0.jsonl": ' in ledger.read_text()):
+        time.sleep(0.01)
+
+
 def track(command: str, run: RunFolder) -> "subprocess.CompletedProcess[str]":
     line = [sys.executable, "-m", "ringshard.cli", "track", command, str(run.path)]
     return subprocess.run(line, capture_output=True, text=True)
@@ -104,9 +122,7 @@ def test_a_server_killed_in_mid_run_costs_or_doubles_points(
     away.attempt(1)
     away.train(1, range(3000))
     process = start(away)
-    ledger = away.path / "track" / "shipped.json"
-    while not (ledger.exists() and '-rank0.jsonl": ' in ledger.read_text()):
-        time.sleep(0.01)
+    until_some_arrived(away)
     server.kill()
     until_said(process, "failed")
     away.train(1, range(3000, 3500))
@@ -123,13 +139,7 @@ def test_a_server_that_swallows_all_delays_the_end_or_costs_points(
     away: RunFolder, gate: Gate
 ) -> None:
     gate.hole()
-    away.attempt(1)
-    away.train(1, range(100))
-    process = start(away)
-    until_said(process, "timed out")
-    away.end(1, "done")
-    process.communicate()
-    assert process.returncode == 1
+    assert shipped_in_vain(away, "timed out", "done") == 1
     gate.open()
     assert sync(away) == "FINISHED"
     assert_whole(away, 100)
@@ -139,12 +149,7 @@ def test_a_refused_hostname_is_a_failed_connection_or_costs_points(
     away: RunFolder, gate: Gate
 ) -> None:
     gate.open(host=b"tracker01:5000")
-    away.attempt(1)
-    away.train(1, range(100))
-    process = start(away)
-    until_said(process, "--allowed-hosts")
-    away.end(1, "failed")
-    process.communicate()
+    assert shipped_in_vain(away, "--allowed-hosts", "failed") == 1
     assert "--allowed-hosts" in track("sync", away).stderr
     gate.open()
     synced = track("sync", away)
@@ -221,9 +226,7 @@ def test_an_agent_killed_while_the_server_is_away_leaves_a_run_that_goes_on_for_
     away.die()
     away.train(1, range(50))
     agent = subprocess.Popen([sys.executable, "-c", AGENT, str(away.path)])
-    ledger = away.path / "track" / "shipped.json"
-    while not (ledger.exists() and '-rank0.jsonl": ' in ledger.read_text()):
-        time.sleep(0.05)
+    until_some_arrived(away)
     gate.close()
     away.train(1, range(50, 100))
     agent.kill()
