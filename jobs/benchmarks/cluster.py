@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def cluster() -> Iterator[Path]:
         folder = found.work.parent / "work"
         folder.mkdir()
         yield folder
+
+
+def prepare(folder: Path, data: Sequence[str], sentences: int) -> None:
+    """A text of so many sentences, text.txt, prepared as `data` says."""
+    (folder / "text.txt").write_text("she sells sea shells by the sea shore. " * sentences)
+    command = [sys.executable, str(ROOT / "jobs/prepare.py"), *data]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
 def slurm(*command: str) -> str:

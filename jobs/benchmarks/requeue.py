@@ -14,33 +14,24 @@ from statistics import median
 from typing import Any
 
 import psutil
-from benchmarks.cluster import ROOT, cluster, slurm
+from benchmarks.cluster import ROOT, cluster, prepare, slurm
 
 from ringshard.checkpoint.directory import committed
 from ringshard.launch.progress import progress
 from ringshard.tracking.spool import read_spool
 
+_DATA = ("data=text_files", "data.path=text.txt", "data.seq_len=64", "data.split=position")
 _JOB = (
-    *("data=text_files", "data.path=text.txt", "data.seq_len=64", "data.split=position"),
-    *(
-        "hardware=slurm_cpu",
-        "hardware.processes_per_node=1",
-        "tracking=jsonl",
-        "train.steps=100000",
-    ),
-    *("train.log_every=1", "checkpoint.every=50", "train.eval_every=0"),
+    *("hardware=slurm_cpu", "hardware.processes_per_node=1", "tracking=jsonl"),
+    *("train.steps=100000", "train.log_every=1", "checkpoint.every=50", "train.eval_every=0"),
 )
-
-
 ROUNDS = 3
 
 
 def run() -> list[dict[str, Any]]:
     """Seconds of each way: the median and the longest of three runs, one after another."""
     with cluster() as folder:
-        (folder / "text.txt").write_text("she sells sea shells by the sea shore. " * 2000)
-        prepare = [sys.executable, str(ROOT / "jobs/prepare.py"), *_JOB[:4]]
-        subprocess.run(prepare, cwd=folder, check=True, capture_output=True)
+        prepare(folder, _DATA, 2000)
         rounds = [_round(folder, f"round-{number}") for number in range(ROUNDS)]
     every = {way: [one[way] for one in rounds] for way in rounds[0]}
     return [
@@ -51,7 +42,7 @@ def run() -> list[dict[str, Any]]:
 
 def _round(folder: Path, name: str) -> dict[str, float]:
     began = time.time()
-    command = [sys.executable, str(ROOT / "jobs/train.py"), *_JOB, f"output.name={name}"]
+    command = [sys.executable, str(ROOT / "jobs/train.py"), *_DATA, *_JOB, f"output.name={name}"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (record,) = folder.rglob(f"runs/{name}-*/run.json")
     run = record.parent

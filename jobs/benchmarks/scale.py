@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import MAX_ARRAY, ROOT, cluster, slurm
+from benchmarks.cluster import MAX_ARRAY, ROOT, cluster, prepare, slurm
 from benchmarks.meeting import connected, met
 
 SMALL, LARGE, SWEEP = 100, 1000, 10_000
@@ -51,7 +51,7 @@ _COUNTER = """
 def run() -> list[dict[str, Any]]:
     """One row a quantity."""
     with cluster() as folder:
-        _prepare(folder)
+        prepare(folder, _DATA, 2000)
         with _counted(folder) as counts:
             sweeps = {size: _sweep(folder, size, counts) for size in (SMALL, LARGE)}
             job = _job(folder, counts)
@@ -90,12 +90,6 @@ def _of_meetings() -> list[dict[str, Any]]:
             square = "threads of one process: no measure of a cluster"
         rows.append(_row(f"{AGENTS} agents meet: {what}", value, value / AGENTS, square))
     return rows
-
-
-def _prepare(folder: Path) -> None:
-    (folder / "text.txt").write_text("she sells sea shells by the sea shore. " * 2000)
-    command = [sys.executable, str(ROOT / "jobs/prepare.py"), *_DATA]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import ROOT, cluster, slurm
+from benchmarks.cluster import ROOT, cluster, prepare, slurm
 
 MEMBERS = 200
 ROUNDS = 2
@@ -43,7 +43,8 @@ def run() -> list[dict[str, Any]]:
         print("the peer is left out: pip install --no-deps hydra-submitit-launcher==1.2.0")
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in launchers}
     with cluster() as folder:
-        _prepare(folder)
+        (folder / "peer.py").write_text(textwrap.dedent(_PEER))
+        prepare(folder, _DATA, 200)
         swept = f"train.seed={','.join(map(str, range(MEMBERS)))}"
         for number in range(ROUNDS):
             for name, command in launchers.items():
@@ -64,13 +65,6 @@ def run() -> list[dict[str, Any]]:
 
 
 _DATA = ("data=text_files", "data.path=text.txt", "data.seq_len=32", "data.split=position")
-
-
-def _prepare(folder: Path) -> None:
-    (folder / "text.txt").write_text("she sells sea shells by the sea shore. " * 200)
-    (folder / "peer.py").write_text(textwrap.dedent(_PEER))
-    prepare = [sys.executable, str(ROOT / "jobs/prepare.py"), *_DATA]
-    subprocess.run(prepare, cwd=folder, check=True, capture_output=True)
 
 
 def _ours() -> list[str]:
