@@ -20,9 +20,9 @@ class Session:
 
     def __init__(self, command: Command) -> None:
         """Raises ConfigError as `compose` does."""
-        self._of_hydra = [word for word in command.overrides if _is_hydras(word)]
+        of_hydra = [word for word in command.overrides if _is_hydras(word)]
         self._compose: Callable[[list[str]], DictConfig]
-        asked = replace(command, overrides=self._of_hydra)
+        asked = replace(command, overrides=of_hydra)
         in_hydra(asked, Job, lambda members: self._keep(members))
 
     def _keep(self, members: object) -> None:
