@@ -36,6 +36,7 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
     assert process.returncode == 130 and "they go on" in out
     (run,) = run_dirs(folder)
     assert list(states(folder).values()) == ["running"]
+    until(lambda: (run / "attempts/1/seen-0.json").exists(), 60, "the rank listens to signals")
 
     kept = ringshard(folder, "runs", "delete", "--yes", str(run)).stdout
     assert "kept: it is running" in kept and run.exists()
