@@ -1,9 +1,10 @@
 """Saving 300 MB of a model and AdamW's state: how long training stands still; torch's own saves."""
 
+import os
+import random
 import statistics
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,14 @@ def _rounds() -> dict[str, list[tuple[float, float]]]:
     with tempfile.TemporaryDirectory() as folder:
         ways = _ways(Path(folder), model, optimizer)
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        order = deque(ways)
+        order, chance = list(ways), random.Random(0)
         for number in range(1 + ROUNDS):
-            for (
-                name
-            ) in order:  # each begins a round, for the disk is still busy with the one before
+            chance.shuffle(order)  # whoever comes before leaves the disk busy
+            for name in order:
+                os.sync()
                 times = ways[name](number)
                 if number:  # the first one warms up
                     found[name].append(times)
-            order.rotate()
     return found
 
 
