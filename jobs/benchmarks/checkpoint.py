@@ -21,7 +21,7 @@ from ringshard.checkpoint.save import Place, contents, save
 from ringshard.checkpoint.saver import Saver
 from ringshard.checkpoint.state import TrainState
 
-ROUNDS = 10
+ROUNDS = 30
 WIDTH, LAYERS = 1024, 24
 
 
