@@ -28,19 +28,26 @@ def test_another_sweeper_gets_no_result_or_a_failed_members(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("attempts/2"))
 
 
-def test_a_member_that_is_cancelled_ends_another_sweeper(tmp_path: Path) -> None:
-    gated = (*ASKED[:2], "+hardware.env.STANDIN='curve:go'")
-    command = begin(tmp_path, *CURVE, *gated, "hydra.sweeper.start=0.01", "hydra.sweeper.rounds=1")
-    until = time.monotonic() + 60
-    while len(list((tmp_path / "outputs").rglob("spool-*-rank0.jsonl"))) < 2:
-        assert time.monotonic() < until, "no two runs are at work"
-        time.sleep(0.05)
-    (worse,) = (run for run in map(RunDir, run_dirs(tmp_path)) if run.job(1).optimizer.lr == 0.02)
-    cancel(worse, state(worse, None))
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_member_that_is_cancelled_ends_another_sweeper(limit: int, tmp_path: Path) -> None:
+    gated = (*ASKED[:2], "+hardware.env.STANDIN='curve:go'", "hydra.sweeper.rounds=1")
+    given = ("parallelism=single", f"launcher.max_parallel={limit}", "hydra.sweeper.start=0.01")
+    command = begin(tmp_path, *given, *gated)
     (tmp_path / "go-0.01").touch()
+    until = time.monotonic() + 60
+    while not (worse := [r for r in runs_at_work(tmp_path) if r.job(1).optimizer.lr == 0.02]):
+        assert time.monotonic() < until, "the worse run does not begin"
+        time.sleep(0.05)
+    cancel(worse[0], state(worse[0], None))
     out, err = command.communicate(timeout=60)
     assert command.returncode == 0, out + err
-    assert "climber: 0.02 failed: " in out and "climber: best 0.01 with 0.010" in out
+    assert "climber: 0.02 failed: " in out and "cancelled" in out
+    assert "climber: best 0.01 with 0.010" in out
+
+
+def runs_at_work(folder: Path) -> list[RunDir]:
+    spools = (folder / "outputs").rglob("spool-*-rank0.jsonl")
+    return [RunDir(spool.parents[1]) for spool in spools]
 
 
 def test_hydras_own_sweeper_hides_a_failure(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from launch.commandline import APP, SMALL, run_dirs
 from slurm.cluster import ROOT, Cluster, environment, ringshard, until
 from slurm.test_sweep import command, ended, paths, states
 
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.state import State
+from ringshard.launch.table import error
+
 pytestmark = pytest.mark.slurm
 ONE = ("hardware=slurm_cpu", "hardware.nodes=1", "hardware.processes_per_node=1")
 
@@ -47,6 +51,8 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
     assert "cancelled" in ringshard(folder, "runs", "cancel", str(run)).stdout
     until(lambda: not slurm.jobs(), 60, "a run that waited for a cancelled one is gone")
     assert sorted(states(folder).values()) == ["interrupted", "killed"]
+    (follower,) = (path for path in run_dirs(folder) if path != run)
+    assert f"launcher.after={run} was not" in error(RunDir(follower), State.interrupted)
 
     shutil.rmtree(run / "checkpoints")  # the stand-in's, which the trainer can't go on from
     again = ringshard(folder, "runs", "retry", str(run))

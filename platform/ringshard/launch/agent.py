@@ -48,7 +48,14 @@ def run_attempt(run: RunDir, attempt: int, job: Job, module: str = "ringshard.tr
             _record(run, attempt, ended, code, stop)
             if not tracking.end(job.tracking.flush_timeout_s, stop):
                 _say(show.unsent(run))
-    return replace(ended, stopped=128 + stop.first if stop else 0)
+    return replace(ended, stopped=_ends_command(run, attempt, stop))
+
+
+def _ends_command(run: RunDir, attempt: int, stop: StopRequests) -> int:
+    """128 + the signal where one was meant for the whole command: whoever cancels a run notes so,
+    and signals once."""
+    own = 1 if run.why_stopped(attempt) else 0
+    return 128 + stop.first if len(stop.came) > own else 0
 
 
 def _record(run: RunDir, attempt: int, ended: Ended, code: int, stop: StopRequests) -> None:

@@ -81,8 +81,7 @@ def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
     if not stands.lives:
         return f"{stands.name}: nothing to cancel"
     before = run.why_stopped(run.last_attempt())
-    if why != CANCELLED:
-        run.ask_to_stop(why)
+    run.ask_to_stop(why)
     try:
         return _cancel(run, stands, why)
     except NotCancelledError:

@@ -38,7 +38,7 @@ def error(run: RunDir, stands: State) -> str:
     """One line on what went wrong with a run that ended; empty where nothing did."""
     if stands in (State.done, State.running, State.pending, State.new):
         return ""
-    told = end(run) or _of_data(run)
+    told = end(run) or _of_data(run) or _of_predecessor(run)
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
@@ -49,3 +49,14 @@ def _of_data(run: RunDir) -> dict[str, str]:
     """What the job that prepared its data has said, where it failed."""
     submitted = read_json(run.attempt(run.last_attempt()) / "submitted.json") or {}
     return read_json(Path(submitted["data"]) / "error.json") or {} if "data" in submitted else {}
+
+
+def _of_predecessor(run: RunDir) -> dict[str, str]:
+    """Why Slurm never started a job that was to follow another one."""
+    attempt = run.attempt(run.last_attempt())
+    if not (attempt / "job.yaml").exists() or (attempt / "started.json").exists():
+        return {}
+    before = run.job(run.last_attempt()).launcher.after
+    if before is None:
+        return {}
+    return {"why": f"launcher.after={before} was not trained to its end: resume that one first"}
