@@ -49,6 +49,13 @@ def test_a_rerun_fills_in_what_is_missing(tmp_path: Path) -> None:
     assert all((path / "DONE").exists() and not (path / "FAILED").exists() for path in dirs)
     third = answer(tmp_path, *sweep, "train.seed=1,2")
     assert third.returncode == 0 and third.stdout.count("done: skipped") == 2
+    assert sorted(listed(dirs[0].parent)) == [("done", 1), ("done", 2)]
+
+
+def listed(sweep: Path) -> list[tuple[str, int]]:
+    """State and attempts of a sweep's members as its manifest has them."""
+    members = json.loads((sweep / "manifest.json").read_text())["members"]
+    return [(member["state"], member["attempts"]) for member in members.values()]
 
 
 def test_a_member_that_another_command_runs_is_skipped(tmp_path: Path) -> None:
@@ -65,7 +72,9 @@ def test_a_member_that_another_command_runs_is_skipped(tmp_path: Path) -> None:
 def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
     failing = ("parallelism=single", "+hardware.env.STANDIN='raise:0'")
     ended = run(tmp_path, "-m", "train.seed=1,2", *failing, "launcher.on_failure=stop")
-    assert ended.returncode == 1 and len(run_dirs(tmp_path)) == 1
+    assert ended.returncode == 1
+    (only,) = run_dirs(tmp_path)
+    assert listed(only.parent) == [("failed", 1), ("new", 0)]
 
 
 def test_members_that_run_together_wait_for_each_other_or_outlive_ctrl_c(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ The run directories are the truth; this is their list.
 """
 
 import time
+from typing import Any
+
+from filelock import FileLock
 
 from ringshard.files import read_json, write_json
 from ringshard.launch.identity import Run
@@ -17,14 +20,18 @@ def write(runs: list[Run], jobs: Queue) -> None:
     if runs[0].sweep is None:
         return
     file = runs[0].dir.path.parent / NAME
-    members = (read_json(file) or {}).get("members", {})
-    for run in runs:
-        members[run.dir.path.name] = {
-            "overrides": run.overrides,
-            "signature": run.signature,
-            "state": state(run.dir, jobs).name,
-            "attempts": run.dir.last_attempt(),
-            "job": job_id(run.dir),
-        }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"sweep": runs[0].sweep, "time": time.time(), "members": members})
+    with FileLock(file.with_name("manifest.lock")):
+        members = (read_json(file) or {}).get("members", {})
+        members |= {run.dir.path.name: _noted(run, jobs) for run in runs}
+        write_json(file, {"sweep": runs[0].sweep, "time": time.time(), "members": members})
+
+
+def _noted(run: Run, jobs: Queue) -> dict[str, Any]:
+    return {
+        "overrides": run.overrides,
+        "signature": run.signature,
+        "state": state(run.dir, jobs).name,
+        "attempts": run.dir.last_attempt(),
+        "job": job_id(run.dir),
+    }

@@ -82,7 +82,9 @@ def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
+    manifest.write(runs, ask_queue())
     ends = list(_run_each(command, runs, module, rows))
+    manifest.write(runs, ask_queue())
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])
