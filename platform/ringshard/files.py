@@ -70,6 +70,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value
 
 
+def is_listed(path: Path) -> bool:
+    """Whether a file that another machine writes is there: NFS believes for up to a minute that
+    what was absent still is, but not where the folder is read."""
+    try:
+        return path in path.parent.iterdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def sync(path: Path) -> None:
     """Brings a file or a folder to the disk; a rename is there once its folder is."""
     descriptor = os.open(path, os.O_RDONLY)

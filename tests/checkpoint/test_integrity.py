@@ -1,6 +1,9 @@
 """C6: a checkpoint that is not what was written is refused, and the one before it is used."""
 
+import errno
+import fcntl
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +127,24 @@ def test_a_run_all_of_whose_checkpoints_are_damaged_begins_anew(tmp_path: Path) 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     run = Run(sharded=False)
     assert run.restore(tmp_path / "absent") == [] and run.step == -1
+
+
+def test_on_nfs_nothing_is_pruned_and_every_save_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which locks alone what may be written, see flock(2)."""
+    lock = fcntl.flock
+
+    def of_nfs(file: Any, how: int) -> None:
+        if how & fcntl.LOCK_EX and not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    run = Run(sharded=False)
+    for run.step in (1, 2, 3):
+        save(Place(tmp_path, keep=1), run.state, run.model, run.optimizer, None)
+    assert list(committed(tmp_path)) == [3]
 
 
 def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ MISTAKES = {
     "parallelism.attention=sdpa": "would let the documents of data.packing=documents attend",
     "parallelism.attention=flash": "parallelism.attention=flash must be one of ring, sdpa",
     "hardware.nodes=2": "needs hardware.scheduler=slurm",
+    "-m hardware=gpu_local launcher.max_parallel=2 train.seed=1,2": "share the same GPUs: leave it",
     "train.global_batch=17": "must be a multiple of 2 processes: use train.global_batch=16",
     "train.global_batch=24 train.micro_batch=8": "use train.global_batch=32 or train.micro_batch=6",
     "train.batch_unit=tokens train.global_batch=1000": "data.seq_len=256: use 1024",

@@ -126,7 +126,7 @@ def reading(checkpoint: Path) -> Iterator[None]:
 
 
 def _is_read(checkpoint: Path) -> bool:
-    descriptor = os.open(checkpoint / MANIFEST, os.O_RDONLY)
+    descriptor = os.open(checkpoint / MANIFEST, os.O_RDWR)  # NFS locks what may be written
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

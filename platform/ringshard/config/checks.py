@@ -18,7 +18,7 @@ from ringshard.config.effects import check_effects
 from ringshard.config.leaves import leaves
 from ringshard.config.length import Length
 from ringshard.config.optimizing import check_optimizer
-from ringshard.config.schema.hardware import Scheduler
+from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
 from ringshard.config.schema.precision import Dtype
@@ -224,6 +224,12 @@ def _scheduler(job: Job) -> None:
     if hardware.scheduler is Scheduler.local and hardware.nodes > 1:
         raise ConfigError(
             f"hardware.nodes={hardware.nodes} needs hardware.scheduler=slurm: local is one node"
+        )
+    at_once = job.launcher.max_parallel or 1
+    if hardware.scheduler is Scheduler.local and hardware.device is Device.cuda and at_once > 1:
+        raise ConfigError(
+            f"launcher.max_parallel={at_once} would have runs at once share the same GPUs: leave it"
+            " out, or use hardware=slurm_h100, where each gets its own"
         )
 
 

@@ -18,7 +18,7 @@ from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, read_job
 from ringshard.errors import ConfigError
-from ringshard.files import read_json, write_json, write_whole
+from ringshard.files import is_listed, read_json, write_json, write_whole
 from ringshard.strict import restored
 
 T = TypeVar("T")
@@ -81,11 +81,12 @@ class RunDir:
 
         exit.json tells it a moment before the marker, which takes no reading.
         """
-        marked = next((o for o in Outcome if (self.path / o.value).exists()), None)
+        marked = next((o for o in Outcome if is_listed(self.path / o.value)), None)
         return marked or self._told()
 
     def _told(self) -> Outcome | None:
-        end = read_json(self.attempt(self.last_attempt()) / "exit.json")
+        file = self.attempt(self.last_attempt()) / "exit.json"
+        end = read_json(file) if is_listed(file) else None
         return Outcome[end["outcome"]] if end else None
 
     def job(self, attempt: int) -> Job:

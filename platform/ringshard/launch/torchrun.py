@@ -16,6 +16,7 @@ from ringshard.config.schema.job import Job
 from ringshard.launch.environment import rank_environment
 from ringshard.launch.stop import blocked
 
+_MODULE = "torch.distributed.run"
 STOP = signal.SIGUSR2
 """What tells a rank to stop at the next step boundary."""
 
@@ -48,7 +49,7 @@ def command(
     hardware, folder = job.hardware, run_dir / "attempts" / str(attempt)
     return [
         *_python(job),
-        *("-m", "torch.distributed.run"),
+        *("-m", _MODULE),
         f"--nnodes={hardware.nodes}",
         f"--nproc-per-node={hardware.processes_per_node}",
         f"--max-restarts={meeting.max_restarts}",
@@ -98,10 +99,20 @@ def start(
         )
 
 
+def ranks_of(torchrun: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """The ranks that are there; torchrun may have been started by a container's runtime, some of
+    whose processes are called with its command line. Raises psutil.NoSuchProcess."""
+    started = psutil.Process(torchrun.pid)
+    inside = [p for p in started.children(recursive=True) if _MODULE in p.cmdline()]
+    parents = {process.ppid() for process in inside}
+    innermost = next((process for process in inside if process.pid not in parents), started)
+    return innermost.children()
+
+
 def tell_ranks(torchrun: "subprocess.Popen[bytes]", told: set[int]) -> None:
     """Sends the stop signal to each rank once; one that still starts keeps it pending."""
     with suppress(psutil.NoSuchProcess):
-        for rank in psutil.Process(torchrun.pid).children():
+        for rank in ranks_of(torchrun):
             if rank.pid not in told:
                 told.add(rank.pid)
                 with suppress(psutil.NoSuchProcess):

@@ -16,6 +16,7 @@ import psutil
 
 from ringshard.config.schema.hardware import Device
 from ringshard.config.schema.reader import read_job
+from ringshard.files import is_listed
 from ringshard.launch.environment import rank_environment
 from ringshard.tracking.gpus import Gpus
 from ringshard.tracking.spool import SYSTEM, Spool, node_writer
@@ -84,7 +85,7 @@ def main() -> None:
     spool = Spool(run_dir, attempt, writer)
     while True:
         time.sleep(job.tracking.system_every_s)
-        if (folder / "exit.json").exists():
+        if is_listed(folder / "exit.json"):
             return
         metrics = machine.sample() | (gpus.sample() if gpus else {})
         found = {f"{SYSTEM}{writer}/{name}": value for name, value in metrics.items()}

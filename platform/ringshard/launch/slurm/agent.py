@@ -13,7 +13,7 @@ from typing import NoReturn
 import psutil
 
 from ringshard.config.schema.job import Job
-from ringshard.files import read_json, write_json
+from ringshard.files import is_listed, read_json, write_json
 from ringshard.launch import show, torchrun, tracker
 from ringshard.launch.failure import first_failure
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
@@ -183,9 +183,9 @@ class Agent:
 
 
 def patience_s(lead_s: int, kill_wait_s: int) -> dict[str, float]:
-    """How long ranks may take to save, by what they were asked with: Slurm kills them after its
-    KillWait, and at the time limit [s]."""
-    return {CHECKPOINT: max(5.0, lead_s - 10.0), "SIGTERM": max(1.0, kill_wait_s - 1.0)}
+    """How long ranks may take to save, by what they were asked with: Slurm kills all after its
+    KillWait, and at the time limit, and the last word is still to be written [s]."""
+    return {CHECKPOINT: max(5.0, lead_s - 10.0), "SIGTERM": max(1.0, 0.75 * kill_wait_s)}
 
 
 class _Watch:
@@ -227,12 +227,12 @@ class _Watch:
         if self._node.is_first:
             words = [read_json(f) for f in (self._folder / "nodes").glob("exit-*.json")]
             return any(word and word["ranks_rc"] for word in words) and self._idle()
-        return (self._folder / "exit.json").exists()
+        return is_listed(self._folder / "exit.json")
 
     def _idle(self) -> bool:
         """Whether torchrun has had no ranks for a while."""
         try:
-            busy = bool(psutil.Process(self._ranks.pid).children())
+            busy = bool(torchrun.ranks_of(self._ranks))
         except psutil.NoSuchProcess:
             return False
         now = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ringshard.config.schema.reader import as_yaml
-from ringshard.files import read_json, whole_folder, write_json, write_whole
+from ringshard.files import is_listed, read_json, whole_folder, write_json, write_whole
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.verdict import TIMEOUT, Past
@@ -61,7 +61,7 @@ def _take_data(folder: Path) -> None:
 
 def _wait_for(file: Path, nodes: int) -> None:
     until = time.monotonic() + _PATIENCE_S
-    while not file.exists():
+    while not is_listed(file):
         if time.monotonic() > until:
             raise TimeoutError(f"{file} did not appear: is the file system shared by all nodes?")
         time.sleep(_tick_s(nodes))
@@ -110,8 +110,8 @@ def exit_of(folder: Path, timeout_s: float, nodes: int) -> dict[str, Any] | None
     """The word of the first node on how the attempt ended; None if it does not come in time."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        if found := read_json(folder / "exit.json"):
-            return found
+        if is_listed(folder / "exit.json"):
+            return read_json(folder / "exit.json")
         time.sleep(_tick_s(nodes))
     return None
 

@@ -1,6 +1,5 @@
 """Links, versions, clocks and the shared file system of the processes of a job."""
 
-import os
 import platform
 import socket
 import time
@@ -18,6 +17,7 @@ from ringshard.config.schema.hardware import Hardware
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.preflight import Messages
+from ringshard.files import is_listed
 from ringshard.parallel import mesh as meshes
 from ringshard.train.attempt import Attempt
 
@@ -174,7 +174,6 @@ def _delay_s(attempt: Attempt, world_size: int) -> float:
 
 def _until_seen(file: Path, patience_s: float = 60.0) -> float:
     began = time.perf_counter()
-    while not file.exists() and time.perf_counter() - began < patience_s:
-        os.listdir(file.parent)  # noqa: PTH208  # what makes NFS look again
+    while not is_listed(file) and time.perf_counter() - began < patience_s:
         time.sleep(0.01)
     return time.perf_counter() - began
