@@ -4,12 +4,15 @@ import json
 import os
 import pty
 import signal
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 from launch.commandline import alive, begin, interrupt, run, run_dirs, seen
 
+from ringshard.launch import torchrun
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.stop import StopRequests
 
@@ -148,3 +151,26 @@ def test_a_terminal_stays_a_terminal_for_rank_0(tmp_path: Path) -> None:
         pass
     process.wait(timeout=60)
     assert "tty=True" in text and "torch.distributed" not in text
+
+
+def test_ranks_in_a_container_never_hear_that_they_are_to_stop(tmp_path: Path) -> None:
+    """Its runtime stands between, and is called with torchrun's command line."""
+    assert run(tmp_path, "parallelism=single").returncode == 0
+    (run_dir,) = run_dirs(tmp_path)
+    (run_dir / "attempts/1/seen-0.json").unlink()
+    runtime = tmp_path / "runtime.py"
+    runtime.write_text("import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))")
+    job = RunDir(run_dir).job(1)
+    job.hardware.slurm.container = [sys.executable, str(runtime)]
+    job.hardware.slurm.container_python = sys.executable
+    job.hardware.env["STANDIN"] = "wait"
+    ranks = torchrun.start(job, run_dir, 1, "standin")
+    seen(tmp_path, 0)
+    below = psutil.Process(ranks.pid).children(recursive=True)
+    try:
+        torchrun.tell_ranks(ranks, set())
+        assert ranks.wait(30) == 0
+    finally:
+        for process in below:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
