@@ -9,7 +9,9 @@ import pytest
 from typer import Exit
 
 from ringshard import runs
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
+from ringshard.launch.state import State, state
 from ringshard.report.runs import find
 
 
@@ -44,3 +46,19 @@ def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None
     assert {run.name for run in find([tmp_path])} == {"one", "two"}
     assert [run.name for run in find([tmp_path / "debug"])] == ["three"]
     assert [run.name for run in find([tmp_path / "sweeps/night"])] == ["two"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to another user")
+def test_another_users_run_that_is_at_work_is_interrupted(tmp_path: Path) -> None:
+    """The queue tells of one's own jobs alone."""
+    attempt = tmp_path / "run/attempts/1"
+    attempt.mkdir(parents=True)
+    (attempt / "submitted.json").write_text(json.dumps({"submission": str(tmp_path), "index": 0}))
+    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    run = RunDir(tmp_path / "run")
+    run.record.write_text('{"created": 1}')
+    assert state(run, {}) is State.interrupted
+    os.chown(run.record, 12345, 12345)
+    assert state(run, {}) is State.unknown
+    run.finish(1, Outcome.done, {})
+    assert state(run, {}) is State.done

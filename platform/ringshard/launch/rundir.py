@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,6 +161,10 @@ class RunDir:
                 yield
         except Timeout:
             raise RunningError(f"{self.path} is running: wait for its end, or stop it") from None
+
+    def is_anothers(self) -> bool:
+        """Whether another user began it, whose jobs the queue does not tell."""
+        return self.record.exists() and self.record.stat().st_uid != os.getuid()
 
     def is_running(self) -> bool:
         """Whether a live process holds the run."""

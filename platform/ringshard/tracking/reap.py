@@ -1,6 +1,5 @@
 """Closes in MLflow what died with its node: nobody was left there to tell how it ended."""
 
-import os
 import socket
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
@@ -90,7 +89,7 @@ def _unsure(run: RunDir, queue: Callable[[], Queue], lost_hosts: Collection[str]
 
 
 def _unsure_of_job(run: RunDir, queue: Callable[[], Queue]) -> str | None:
-    if run.record.stat().st_uid != os.getuid():
+    if run.is_anothers():
         return "it is another user's, whose jobs are not listed here"
     stands = state(run, queue())
     if stands is State.unknown:

@@ -14,7 +14,7 @@ from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.show import short
 from ringshard.launch.start import create_stores, prepare
-from ringshard.launch.state import Queue, State, ask_queue, state
+from ringshard.launch.state import Queue, State, ask_queue, job_id, state
 from ringshard.launch.together import start_agent
 
 
@@ -57,7 +57,9 @@ class Here:
     def state(self, run: RunDir) -> State:
         """See Place."""
         agent = self._agents.get(run.path)
-        return State.running if agent and agent.poll() is None else state(run, None)
+        if agent and agent.poll() is None:
+            return State.running
+        return state(run, ask_queue() if job_id(run) else None)  # or a search on Slurm began it
 
     def prepare(self, run: Run) -> None:
         """See Place."""
