@@ -117,6 +117,20 @@ def test_a_shape_that_no_model_has_is_found_in_the_ranks(typed: str) -> None:
     assert said.startswith(f"model.config.{NO_MODEL[typed]}") and "\n" not in said
 
 
+@pytest.mark.parametrize(
+    "kind, config, sentence",
+    [
+        ("opt", {"layerdrop": 0.1}, "layerdrop=0.1 must be 0"),
+        ("mixtral", {"output_router_logits": True}, "output_router_logits=True would have no"),
+    ],
+)
+def test_ranks_that_drop_other_layers_hang_or_a_term_of_the_loss_is_left_out(
+    kind: str, config: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^model.config.{sentence}"):
+        counting.describe(Model(type=kind, config=config), 97)
+
+
 @pytest.mark.parametrize("config", [{"n_head": 7}, {"attn_pdrop": 2}, {"n_embd": 0}])
 def test_a_gpt2_that_the_library_refuses_is_a_traceback(config: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=r"model\.config"):

@@ -74,8 +74,8 @@ BUGS = [
     Bug(
         "clipping by the rank's own norm",
         f"{TRAIN}/step.py",
-        "get_total_norm([p.grad for",
-        "get_total_norm([p.grad.to_local() for",
+        "[p.grad for p in parameters if p.grad is not None]",
+        "[p.grad.to_local() for p in parameters if p.grad is not None]",
         f"{TOPOLOGY}[fsdp-2]",
     ),
     Bug(

@@ -10,6 +10,14 @@ LAYOUTS = f"{ATTENTION}every_layout_and_transport_for_heads_in_groups"
 
 BUGS = [
     Bug(
+        "lse handed to CUDA as the ring stores it",
+        f"{RING}/cuda_kernels.py",
+        "F.pad(lse.contiguous(), ",
+        "F.pad(lse, ",
+        "tests/ring/test_kernels.py::test_gradients_are_wrong_where_lse_is_stored_by_token"
+        "[64-cuda_efficient]",
+    ),
+    Bug(
         "one KV hop reused",
         f"{RING}/transport.py",
         "held, spare = spare, held",

@@ -8,6 +8,7 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
+from ringshard.parallel.ring import cuda_kernels
 from ringshard.parallel.ring.kernels import KERNELS, Kernel, choose_kernel
 from ringshard.parallel.ring.merge import merge_
 from ringshard.parallel.ring.plan import Segment
@@ -85,6 +86,35 @@ def test_arguments_and_shapes_of_cuda_kernels(name: str, queries: int) -> None:
     assert lse.shape == (2, 8, queries) and lse.dtype == torch.float32
     assert out.shape == dq.shape == tensors[1].shape
     assert dk.shape == dv.shape == tensors[2].shape
+
+
+class Recorded:
+    """Stands for torch.ops.aten, and keeps what its operators were called with."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.tensors += [a for a in arguments if isinstance(a, Tensor)]
+            return getattr(torch.ops.aten, name)(*arguments, **keywords)
+
+        return call
+
+
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
+@pytest.mark.parametrize("queries", [9, 64])
+def test_gradients_are_wrong_where_lse_is_stored_by_token(
+    name: str, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring stores it so, and CUDA's kernels take neighbours for neighbouring queries."""
+    dout, q, k, v = (t.to("meta", torch.bfloat16) for t in block((8, 2), 64, queries, keys=30))
+    aten = Recorded()
+    monkeypatch.setattr(cuda_kernels, "aten", aten)
+    lse = torch.empty(2, queries, 8, device="meta").transpose(1, 2)
+    KERNELS[name].backward(dout, q, k, v, q, lse, False, 0.3)
+    (given,) = (t for t in aten.tensors if t.dtype == torch.float32 and t.dim() > 2)
+    assert given.stride(2) == 1
 
 
 SEGMENTS = (Segment(1, 0, 1, 0, 5, 2, 9, 0), Segment(1, 1, 2, 3, 4, 0, 12, 0),

@@ -120,8 +120,9 @@ def _model(job: Job) -> Idle:
 
 def _parallel(job: Job) -> Idle:
     """Of one process nothing is sharded and no gradient is sent; bf16 casts it all the same."""
-    if job.parallelism.dp_shard == 1 and not job.parallelism.reshard_after_forward:
-        yield "parallelism.reshard_after_forward", False, "nothing is sharded at dp_shard=1"
+    sharded = job.parallelism.dp_shard * job.parallelism.cp > 1
+    if not sharded and not job.parallelism.reshard_after_forward:
+        yield "parallelism.reshard_after_forward", False, "nothing is sharded at dp_shard=1 cp=1"
     precision = job.precision
     alone = job.hardware.world_size == 1 and precision.compute is Dtype.fp32
     if alone and precision.reduce is not Dtype.fp32:

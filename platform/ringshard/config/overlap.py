@@ -20,10 +20,10 @@ H100, FlashAttention-3 up to 0.75 (arXiv:2407.08608)."""
 def flops_per_byte(job: Job) -> float:
     """F / B of the slowest link of a ring; 0 where peak or link is not known.
 
-    Ranks of a ring are neighbours: one that fits into a node stays there.
+    Ranks of a ring are neighbours: all rings stay in their node where whole ones fill it.
     """
     hardware = job.hardware
-    link = "node" if job.parallelism.cp <= hardware.processes_per_node else "network"
+    link = "network" if hardware.processes_per_node % job.parallelism.cp else "node"
     speed = hardware.link_gbytes_per_s.get(link, 0.0)
     peak = hardware.peak_tflops.get(job.precision.compute.name, 0.0)
     return KERNEL_SHARE * peak * 1e12 / (speed * 1e9) if speed else 0.0

@@ -104,6 +104,16 @@ def refuse_sizes(config: PretrainedConfig) -> None:
         number = isinstance(value, int | float)
         if ("drop" in name and number) and not 0 <= value <= 1:
             raise ConfigError(f"model.config.{name}={value} must lie between 0 and 1")
+        if "layerdrop" in name and value:
+            raise ConfigError(
+                f"model.config.{name}={value} must be 0: ranks that leave out other layers would"
+                " wait for each other"
+            )
+    if getattr(config, "output_router_logits", False):
+        raise ConfigError(
+            "model.config.output_router_logits=True would have no effect: the loss has no term"
+            " that balances experts, set it to false"
+        )
 
 
 def _refuse_unknown(default: PretrainedConfig, fields: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ def _dropouts(config: Any) -> dict[str, float]:
     return {
         name: value
         for name, value in config.to_dict().items()
-        if "drop" in name
+        if ("drop" in name or "jitter" in name)
         and not name.startswith(_OTHER_HEADS)
         and isinstance(value, int | float)
         and value > 0

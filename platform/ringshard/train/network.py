@@ -64,10 +64,11 @@ def check_model(model: PreTrainedModel, mesh: Mesh, cutter: Cutter) -> None:
     other[0, -1] = (ids[0, -1] + 1) % model.config.vocab_size
     context = cutter.alone(ids)
     model.eval()
-    with watched(alone(), model.config.num_hidden_layers) if context else nullcontext():
-        ours = model(input_ids=ids, **context)
-    changed = model(input_ids=other, **context)
-    theirs = _library_logits(model, ids, context)
+    with torch.compiler.set_stance("force_eager"):  # a second shape would be taken for many
+        with watched(alone(), model.config.num_hidden_layers) if context else nullcontext():
+            ours = model(input_ids=ids, **context)
+        changed = model(input_ids=other, **context)
+        theirs = _library_logits(model, ids, context)
     model.train()
     reshard(model)
     if not torch.equal(ours, theirs):
@@ -76,8 +77,8 @@ def check_model(model: PreTrainedModel, mesh: Mesh, cutter: Cutter) -> None:
             "chunks does not do: choose a model without logit scaling, soft-capping or transform"
         )
     # Not equal to the bit: experts see other groups of tokens.
-    tolerance = 16 * torch.finfo(ours.dtype).eps
-    if not torch.allclose(ours[:, :-1], changed[:, :-1], rtol=tolerance, atol=tolerance):
+    tolerance = 16 * torch.finfo(ours.dtype).eps * float(ours.std())
+    if not torch.allclose(ours[:, :-1], changed[:, :-1], rtol=0, atol=tolerance):
         raise ConfigError(f"model.type={kind} attends to later tokens: choose a causal model")
 
 

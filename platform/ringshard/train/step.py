@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from ringshard.model.head import IGNORED
 from ringshard.parallel.parallelize import accumulate
@@ -66,10 +66,13 @@ def forward_backward(
 def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
     """Scales all gradients so that their global norm is at most `max_norm` (0: leaves them).
 
-    Returns the norm before clipping, the same on every rank (Pascanu et al. 2013, arXiv:1211.5063).
+    Returns the norm before clipping, in fp32, the same on every rank (Pascanu et al. 2013,
+    arXiv:1211.5063).
     """
     parameters = [p for p in model.parameters() if p.grad is not None]
-    norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
+    norm = torch.linalg.vector_norm(torch.stack(norms))
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     if max_norm > 0:
         clip_grads_with_norm_(parameters, max_norm, norm, foreach=True)

@@ -122,9 +122,10 @@ def efficient_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """lse is padded with ∞, as its own forward does; gradients of repeated heads are summed."""
+    """lse is padded with ∞, as its own forward does, and contiguous, which nothing checks;
+    gradients of repeated heads are summed."""
     heads, seed = k.shape[1], torch.zeros((), dtype=torch.int64, device=q.device)
-    lse = F.pad(lse, (0, -lse.shape[-1] % _LSE_MULTIPLE), value=float("inf"))
+    lse = F.pad(lse.contiguous(), (0, -lse.shape[-1] % _LSE_MULTIPLE), value=float("inf"))
     dq, dk, dv, _ = aten._scaled_dot_product_efficient_attention_backward(
         dout, q, _repeated(k, q), _repeated(v, q), None, out, lse, seed, seed, 0.0,
         [True, True, True, False], causal, scale=scale,
