@@ -147,7 +147,7 @@ def test_a_parameter_without_gradient_is_changed_or_waited_for(without: list[str
 
 def test_owners_are_unequally_loaded_or_a_bucket_is_too_large() -> None:
     layouts = [Layout((64, 64))] * 7 + [Layout((64, 256))] * 4 + [Layout((8, 8))] * 5
-    found = plan(layouts, 4, bucket_bytes=4 * 64 * 256, itemsize=4)
+    found = plan(layouts, 4, bucket_bytes=64 * 256, itemsize=4)
     loads = [
         sum(cost(layouts[i]) for i, owner in enumerate(found.owners) if owner == rank)
         for rank in range(4)
@@ -155,7 +155,20 @@ def test_owners_are_unequally_loaded_or_a_bucket_is_too_large() -> None:
     assert max(loads) < 1.3 * sum(loads) / 4
     assert sorted(itertools.chain(*found.buckets)) == list(range(len(layouts)))
     sizes = [sum(np.prod(layouts[i].shape) for i in bucket) for bucket in found.buckets]
-    assert max(sizes) <= 64 * 256
+    assert max(sizes) <= 4 * 64 * 256
+
+
+@pytest.mark.parametrize("bucket_mb", [0, 64, 1000])
+def test_most_ranks_wait_while_a_bucket_is_orthogonalized(bucket_mb: int) -> None:
+    block = [(4096, 4096)] * 2 + [(1024, 4096)] * 2 + [(14336, 4096)] * 2 + [(4096, 14336)]
+    layouts = [Layout(shape) for shape in block * 32]  # llama3_8b
+    found = plan(layouts, 16, bucket_bytes=bucket_mb * 10**6, itemsize=2)
+    costs = [[0.0] * 16 for _ in found.buckets]
+    for own, bucket in zip(costs, found.buckets, strict=True):
+        for index in bucket:
+            own[found.owners[index]] += cost(layouts[index])
+    in_lockstep = sum(max(own) for own in costs)
+    assert in_lockstep < 1.5 * sum(map(cost, layouts)) / 16
 
 
 def test_ranks_with_other_plans_exchange() -> None:

@@ -49,8 +49,8 @@ def cost(layout: Layout) -> float:
 
 def plan(layouts: Sequence[Layout], ranks: int, bucket_bytes: int, itemsize: int) -> Plan:
     """Each matrix to the rank with the least to do so far, the costliest first, over all of the
-    model (longest processing time first, Graham 1969); then buckets of at most `bucket_bytes`, or
-    of one matrix."""
+    model (longest processing time first, Graham 1969); then buckets of at most `bucket_bytes` a
+    rank, or of one matrix a rank: what is computed at a time shall keep all of them busy."""
     order = sorted(range(len(layouts)), key=lambda i: (-cost(layouts[i]), i))
     owners, loads = [0] * len(layouts), [0.0] * ranks
     buckets: list[list[int]] = []
@@ -59,9 +59,9 @@ def plan(layouts: Sequence[Layout], ranks: int, bucket_bytes: int, itemsize: int
         owners[index] = loads.index(min(loads))
         loads[owners[index]] += cost(layouts[index])
         size = itemsize * layouts[index].shape[0] * layouts[index].shape[1]
-        if size > room or not buckets:
+        if not buckets or (size > room and len(buckets[-1]) >= ranks):
             buckets.append([])
-            room = bucket_bytes
+            room = bucket_bytes * ranks
         buckets[-1].append(index)
         room -= size
     return Plan([layout.shape for layout in layouts], owners, buckets)

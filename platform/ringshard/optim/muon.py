@@ -80,7 +80,7 @@ class Muon:
         found = [self.layouts[parameter.name] for parameter in parameters]
         flat = [layout for layout in found if not layout.is_stack]
         if group is not None and flat:
-            room = self.config.bucket_mb * 10**6 * group.size()
+            room = self.config.bucket_mb * 10**6
             planned = plan(flat, group.size(), room, self.dtype.itemsize)
             self.exchange = Exchange(planned, group, parameters[0].tensor.device)
 

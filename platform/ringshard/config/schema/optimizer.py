@@ -179,8 +179,8 @@ class Muon(Adam, ByRole):
     """Regular expression of names of fused matrices -> outputs of each of them [rows]. Fused
     queries, keys and values, one after another, are split without being told."""
     bucket_mb: int = 64
-    """Size of what a rank orthogonalizes at a time, while the next bucket is on its way [MB]; the
-    smaller, the fewer ranks have a matrix of it."""
+    """Size of what a rank orthogonalizes at a time, one matrix at least, while the next are on
+    their way [MB]."""
 
 
 @dataclass
