@@ -11,6 +11,7 @@ from ringshard.config.compose import Command, compose
 from ringshard.config.schema.job import Job
 from ringshard.entry import run_job_app
 from ringshard.launch import freeze
+from ringshard.launch.environment import gpus
 from ringshard.launch.identity import Run, place
 from ringshard.launch.resume import resume
 from ringshard.launch.start import start
@@ -44,3 +45,11 @@ def test_a_command_killed_while_it_freezes_leaves_no_attempt(
     assert "is not the folder of a run: it has no run.json" in capsys.readouterr().err
     assert freeze.freeze(run, command) == 1
     assert run.dir.job(1) == run.job and run.dir.record.exists()
+
+
+def test_more_processes_than_gpus_is_a_traceback_of_a_rank(tmp_path: Path) -> None:
+    assert gpus({}, tmp_path / "absent") is None
+    (tmp_path / "0000:01:00.0").mkdir()
+    assert gpus({}, tmp_path) == 1
+    seen = {"": 0, "-1": 0, "0,3": 2, "MIG-a, MIG-b": 2}
+    assert {n: gpus({"CUDA_VISIBLE_DEVICES": n}, tmp_path) for n in seen} == seen

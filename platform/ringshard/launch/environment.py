@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from ringshard import child
 from ringshard.config.schema.hardware import Hardware
@@ -27,6 +28,15 @@ def rank_environment(hardware: Hardware) -> dict[str, str]:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **hardware.env,
     }
+
+
+def gpus(
+    environment: Mapping[str, str], listed: Path = Path("/proc/driver/nvidia/gpus")
+) -> int | None:
+    """Devices that processes with this environment see; None: nothing tells."""
+    if (names := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len([name for name in names.split(",") if name.strip() not in ("", "-1")])
+    return len(list(listed.iterdir())) if listed.is_dir() else None
 
 
 TOLD = (

@@ -17,6 +17,7 @@ from ringshard.config.schema.search import Sampler
 from ringshard.errors import ConfigError
 from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
+from ringshard.launch.environment import gpus, rank_environment
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
 from ringshard.launch.plan import show_plan
@@ -231,7 +232,14 @@ def refuse_machine(job: Job) -> None:
         slurm.require_cluster()
         return
     drivers = [Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/dxg")]
-    if job.hardware.device is Device.cuda and not any(driver.exists() for driver in drivers):
+    if job.hardware.device is not Device.cuda:
+        return
+    if not any(driver.exists() for driver in drivers):
         raise ConfigError(
             "hardware.device=cuda: this machine has no NVIDIA driver, use hardware=cpu_local"
+        )
+    asked, found = job.hardware.processes_per_node, gpus(rank_environment(job.hardware))
+    if found is not None and asked > found:
+        raise ConfigError(
+            f"hardware.processes_per_node={asked}: this machine has {found} GPUs for them, one each"
         )
