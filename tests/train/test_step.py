@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from ranks import run_ranks
 from torch import nn
 
 from ringshard.config.schema.optimizer import AdamW
 from ringshard.optim import build
+from ringshard.train.recorder import Peak, Recorder
 from ringshard.train.step import clip_gradients, update
 
 
@@ -49,3 +51,22 @@ def test_clipping_leaves_a_longer_gradient_or_hides_the_norm() -> None:
     assert norm == pytest.approx(2.0)
     assert after == pytest.approx(0.5, rel=1e-5)
     assert _clipped(0.0) == pytest.approx((2.0, 2.0))
+
+
+def test_the_norm_of_bf16_gradients_has_three_digits() -> None:
+    model = nn.Linear(100, 30, dtype=torch.bfloat16)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    assert clip_gradients(model, 0.0).item() == pytest.approx(3030**0.5, rel=1e-6)
+
+
+def _rates_of_ten_tokens() -> dict[str, float]:
+    recorder = Recorder(Peak(2.0, 1.0, 1), torch.device("cpu"), [], seconds=1e6)
+    recorder.add({"train/targets": 3}, torch.tensor(1.0), torch.tensor(1.0), tokens=10)
+    return recorder.flush()[0]
+
+
+def test_speed_counts_only_tokens_that_are_learned() -> None:
+    (found,) = run_ranks(1, _rates_of_ten_tokens)
+    assert found["perf/tokens_per_s"] == pytest.approx(1e-5, rel=1e-3)
+    assert found["perf/mfu"] == pytest.approx(2e-5, rel=1e-3)

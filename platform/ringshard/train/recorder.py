@@ -41,6 +41,8 @@ class Recorder:
     """Time in training steps since the last flush [s]."""
     data_wait_s: float = 0.0
     """Part of it that waited for data [s]."""
+    tokens: int = 0
+    """What was computed since the last flush, also where nothing is learned of it."""
 
     intervals: list[tuple[float, float]] = field(default_factory=list)
     """Tokens and seconds of each interval so far."""
@@ -52,12 +54,13 @@ class Recorder:
     def __post_init__(self) -> None:
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
 
-    def add(self, facts: Facts, loss: Tensor, grad_norm: Tensor) -> None:
+    def add(self, facts: Facts, loss: Tensor, grad_norm: Tensor, tokens: int) -> None:
         """One step: what is known already (numbers, or 0-dim on the device, the same on all ranks),
-        this rank's part of the loss, and the global gradient norm."""
+        this rank's part of the loss, the global gradient norm, and the tokens of all ranks."""
         self.steps.append(facts)
         self.losses.append(loss)
         self.norms.append(grad_norm)
+        self.tokens += tokens
 
     def flush(self) -> list[dict[str, float]]:
         """The metrics of each step since the last flush; those of the interval are with the last
@@ -69,12 +72,12 @@ class Recorder:
             self._count(norm)
             facts.update({"train/loss": loss, "train/grad_norm": norm})
             facts["train/skipped"] = self.skipped
-        tokens = sum(float(facts["train/targets"]) for facts in self.steps)
-        self.steps[-1].update(self._interval(tokens) | corpora)
-        self.intervals.append((tokens, self.seconds))
+        self.steps[-1].update(self._interval() | corpora)
+        self.intervals.append((self.tokens, self.seconds))
         flushed = [{name: float(value) for name, value in facts.items()} for facts in self.steps]
         self.steps, self.losses, self.norms = [], [], []
         self.seconds = self.data_wait_s = 0.0
+        self.tokens = 0
         self.corpora = CorpusLosses.zeros(len(self.corpora_names), self.device)
         return flushed
 
@@ -113,8 +116,8 @@ class Recorder:
             "perf/mfu": tokens_per_s * self.peak.flops_per_token / self.peak.flops_per_s,
         }
 
-    def _interval(self, tokens: float) -> dict[str, float]:
-        return self._rates(tokens / self.seconds) | {
+    def _interval(self) -> dict[str, float]:
+        return self._rates(self.tokens / self.seconds) | {
             "perf/step_s": self.seconds / len(self.steps),
             "perf/data_wait": self.data_wait_s / self.seconds,
             "perf/peak_memory_gib": peak_memory_gib(self.device),

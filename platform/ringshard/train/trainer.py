@@ -104,10 +104,11 @@ class Trainer:
         )
         facts: Facts = {"train/lr": lr, "train/targets": targets, **noise}
         facts["train/tokens"] = self.state.tokens_seen
-        facts["train/flops"] = self.state.tokens_seen * self.recorder.peak.flops_per_token
+        length = self.job.data.seq_len
+        facts["train/flops"] = self.state.rows_read * length * self.recorder.peak.flops_per_token
         if self.mesh.ring.size > 1:
             facts["ring/imbalance"] = mean(piece.imbalance for piece in pieces)
-        self.recorder.add(facts, loss, grad_norm)
+        self.recorder.add(facts, loss, grad_norm, batch.step_rows * length)
 
     def _backward(
         self, pieces: Sequence[Piece], batch: Batch, agreed: Agreed, targets: int
