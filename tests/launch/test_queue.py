@@ -9,7 +9,10 @@ import pytest
 from typer import Exit
 
 from ringshard import runs
+from ringshard.config.schema.hardware import Hardware, Slurm
+from ringshard.config.schema.job import Job
 from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.start import tell_unused
 from ringshard.report.runs import find
 
 
@@ -35,6 +38,42 @@ def test_each_run_of_a_list_is_asked_for_by_itself(
     with suppress(Exit):
         getattr(runs, command)(folders)
     assert asked.read_text().splitlines() == ["squeue"] * 2
+
+
+def test_a_filter_of_the_shell_hides_live_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of Slurm's commands other than squeue; where the cluster is stays."""
+    for name in ("squeue", "scancel", "sacct"):
+        (tmp_path / name).write_text(f"#!/bin/sh\nenv > {tmp_path}/seen-{name}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    kept = {"SLURM_CONF": "/slurm.conf", "SLURM_CLUSTERS": "big", "SLURM_JWT": "x"}
+    gone = ("SQUEUE_PARTITION", "SQUEUE_STATES", "SCANCEL_STATE", "SACCT_FORMAT", "SLURM_JOB_ID")
+    for name, value in {**kept, **dict.fromkeys(gone, "gpu")}.items():
+        monkeypatch.setenv(name, value)
+    queue.read_queue()
+    queue.cancel(["7"])
+    queue.ended(["7"])
+    for name in ("squeue", "scancel", "sacct"):
+        seen = dict(
+            line.split("=", 1)
+            for line in (tmp_path / f"seen-{name}").read_text().splitlines()
+            if line.startswith(("SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_"))
+        )
+        assert seen == kept
+
+
+def test_an_account_that_the_shell_gives_to_sbatch_is_dropped_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ACCOUNT", "PARTITION", "QOS", "RESERVATION"):
+        monkeypatch.setenv(f"SBATCH_{name}", "mine")
+    tell_unused(Job(hardware=Hardware(slurm=Slurm(partition="gpu", qos="long"))))
+    assert capsys.readouterr().err.splitlines() == [
+        "SBATCH_ACCOUNT=mine of the shell is not used: give hardware.slurm.account",
+        "SBATCH_RESERVATION=mine of the shell is not used: give hardware.slurm.extra.reservation",
+    ]
 
 
 def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
     from ringshard.launch.slurm.watch import watch
 
     slurm.require_cluster()
+    slurm.tell_unused(runs[0].job)
     with submitting(Path(runs[0].job.output.root)):
         todo, rest = slurm.split(runs, ask_queue())
         for run, stands in rest:

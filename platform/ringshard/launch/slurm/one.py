@@ -10,6 +10,7 @@ from ringshard.launch.freeze import write_attempt
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
+from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.slurm.submission import submit, submitting
 from ringshard.launch.snapshot import snapshot
 from ringshard.launch.state import ask_queue, job_id, state
@@ -23,6 +24,7 @@ def run_one(
     """Submits the first attempt of a run and waits; Ctrl-C cancels it. None: nobody told why it
     ended."""
     root = Path(job.output.root)
+    tell_unused(job)
     with submitting(root):
         code = snapshot(job.launcher.snapshot, job.user, root)
         (submission,) = batches([Planned(job, run, 1, module)], code.source, [], 1)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from ringshard.launch.environment import slurm_environment
+
 _PATIENCE_S = 30
 
 
@@ -34,7 +36,9 @@ class Queued:
 def call(*command: str) -> str:
     """What a command of Slurm prints; raises SlurmError."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)
+        done = subprocess.run(
+            command, env=slurm_environment(), capture_output=True, text=True, timeout=_PATIENCE_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"{command[0]}: {error}") from error
     if done.returncode:

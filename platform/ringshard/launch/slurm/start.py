@@ -1,5 +1,6 @@
 """Sends runs to Slurm: all that can be refused is, before anything is written or submitted."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch import show
 from ringshard.launch.code import Code, code_of
+from ringshard.launch.environment import unused
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -28,6 +30,12 @@ def require_cluster() -> None:
             f"hardware.scheduler=slurm: no Slurm answers here ({error}): submit on a machine of the"
             " cluster, or use hardware=cpu_local or gpu_local"
         ) from error
+
+
+def tell_unused(job: Job) -> None:
+    """Says on stderr what the shell asks of sbatch in vain."""
+    for sentence in unused(job.hardware.slurm):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, State]]]:

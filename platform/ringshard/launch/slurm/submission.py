@@ -20,7 +20,7 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
-from ringshard.launch.environment import in_environment, submission_environment
+from ringshard.launch.environment import in_environment, slurm_environment
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.request import Request
@@ -111,7 +111,7 @@ def _sbatch(submission: Submission) -> str:
     executor = SlurmExecutor(request.folder, python=request.python)
     executor.update_parameters(**request.parameters)
     try:
-        with in_environment(submission_environment()), _silent(), executor.batch():
+        with in_environment(slurm_environment()), _silent(), executor.batch():
             jobs = [executor.submit(task) for task in submission.tasks]
     except (FailedJobError, FailedSubmissionError) as error:
         raise ConfigError(_refusal(error)) from error
