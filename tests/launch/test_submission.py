@@ -11,6 +11,7 @@ from ringshard.config.schema.job import Job, Output
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm.batches import Planned, batches
+from ringshard.launch.slurm.data import prepared_by
 from ringshard.launch.slurm.submission import submit, submitting
 
 Commands = Callable[..., Path]
@@ -62,3 +63,16 @@ def test_a_ghost_that_comes_late_is_never_looked_for(tmp_path: Path, commands: C
     with submitting(tmp_path):
         assert (folder / "gone").read_text() == "7\n"
     assert not list((tmp_path / "slurm/open").iterdir())
+
+
+def test_the_runs_of_one_root_wait_for_the_data_of_another(
+    tmp_path: Path, commands: Commands
+) -> None:
+    """Each looks for the answer in its own root, also where both prepare the same data."""
+    folder = commands(sbatch="echo Submitted batch job 7", squeue="")
+    first = prepared_by(job(tmp_path / "a"), tmp_path / "a", None)
+    name = Path(first.folder).name
+    commands(sbatch="echo Submitted batch job 8", squeue=f"echo '7|{name}|PENDING|None'")
+    assert prepared_by(job(tmp_path / "a"), tmp_path / "a", None) == first
+    assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
+    assert not (folder / "gone").exists()

@@ -53,7 +53,7 @@ class Preparation:
 
 def prepared_by(job: Job, root: Path, source: Path | None) -> Preparing:
     """The job that prepares the data of another; one that waits or runs already is taken."""
-    key = json.dumps([leaves(job.data), plain(job.user)], sort_keys=True)
+    key = json.dumps([str(root), leaves(job.data), plain(job.user)], sort_keys=True)
     name = f"data-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     folder = folder_of(root, name)
     for queued in queue.read_queue().values():
