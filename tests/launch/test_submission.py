@@ -1,10 +1,12 @@
 """What becomes of a submission that sbatch refuses, or seems to; Slurm's commands are stand-ins."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from launch.commandline import answer, run_dirs
 
 from ringshard.config.schema.hardware import Hardware, Scheduler
 from ringshard.config.schema.job import Job, Output
@@ -70,9 +72,39 @@ def test_the_runs_of_one_root_wait_for_the_data_of_another(
 ) -> None:
     """Each looks for the answer in its own root, also where both prepare the same data."""
     folder = commands(sbatch="echo Submitted batch job 7", squeue="")
-    first = prepared_by(job(tmp_path / "a"), tmp_path / "a", None)
+    with submitting(tmp_path / "a"):
+        first = prepared_by(job(tmp_path / "a"), tmp_path / "a", None)
     name = Path(first.folder).name
     commands(sbatch="echo Submitted batch job 8", squeue=f"echo '7|{name}|PENDING|None'")
     assert prepared_by(job(tmp_path / "a"), tmp_path / "a", None) == first
-    assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
+    with submitting(tmp_path / "b"):
+        assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
     assert not (folder / "gone").exists()
+
+
+def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
+    tmp_path: Path, commands: Commands
+) -> None:
+    """The data, and the first of two arrays."""
+    folder = tmp_path / "bin"
+    limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Job violates policy"
+    sbatch = f"""
+        [ $(wc -l < {folder}/queue) = 2 ] && {{ printf '{limit}' >&2; exit 1; }}
+        id=$(($(wc -l < {folder}/queue) + 1))
+        echo "$id|$(sed -n 's/#SBATCH --job-name=//p' $1)|PENDING|None" >> {folder}/queue
+        echo Submitted batch job $id
+    """
+    (folder / "queue").touch()
+    commands(sbatch=sbatch, squeue=f"cat {folder}/queue")
+    nodes = ("hardware.nodes=1,2", "parallelism.dp_shard=-1", "sweep.name=night")
+    done = answer(tmp_path, "hardware=slurm_cpu", "-m", *nodes)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "sbatch refuses the job (QOSMaxSubmitJobPerUserLimit: Job violates policy): give the"
+        " command again later"
+    )
+    assert "1 run as job 2\n" in done.stdout
+    (run,) = run_dirs(tmp_path)
+    told = json.loads((run.parent / "manifest.json").read_text())["members"]
+    assert sorted(member["state"] for member in told.values()) == ["new", "pending"]
+    assert told[run.name]["job"] == "2"

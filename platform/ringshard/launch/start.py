@@ -109,9 +109,16 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
         if todo:
             missing = prepare(todo, ready_only=True)
             create_stores(todo)
-            ids = slurm.submit_all(command, todo, missing, module)
-            slurm.announce_end(todo, ids)
-        manifest.write(runs, ask_queue())
+            taken: dict[str, list[Run]] = {}
+            try:
+                for job, members in slurm.submit_all(command, todo, missing, module):
+                    taken[job] = members
+            finally:  # sbatch may refuse the rest
+                if taken:
+                    slurm.announce_end(taken)
+                    manifest.write(runs, ask_queue())
+        else:
+            manifest.write(runs, ask_queue())
     return watch(runs) if runs[0].job.launcher.wait else 0
 
 

@@ -110,7 +110,7 @@ class OnSlurm:
 
         with submitting(Path(run.job.output.root)):
             create_stores([run])
-            submit_all(self._command, [run], self._missing, self._module)
+            list(submit_all(self._command, [run], self._missing, self._module))
         self.look()
 
     def interrupt(self, run: RunDir, number: signal.Signals) -> None:

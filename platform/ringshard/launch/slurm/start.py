@@ -1,6 +1,7 @@
 """Sends runs to Slurm: all that can be refused is, before anything is written or submitted."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,8 +84,11 @@ def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str,
     return found
 
 
-def submit_all(command: Command, runs: list[Run], missing: list[Job], module: str) -> list[str]:
-    """Freezes runs and submits them; the ids of the jobs. To be called within `submitting`.
+def submit_all(
+    command: Command, runs: list[Run], missing: list[Job], module: str
+) -> Iterator[tuple[str, list[Run]]]:
+    """Freezes runs and submits them; the id of each job as soon as there is one, and its runs. To
+    be called within `submitting`.
 
     missing: jobs whose data are to be prepared first, by jobs of their own. Raises ConfigError
     where sbatch refuses; what it has taken before that stays.
@@ -94,17 +98,17 @@ def submit_all(command: Command, runs: list[Run], missing: list[Job], module: st
     code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
     data = {id(one): prepared_by(one, root, code.source) for one in missing}
-    ids: list[str] = []
+    last = None
     for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
         alike = [run for run in runs if data.get(id(run.job)) == waits_for]
         planned = plan([by_path[str(run.dir.path)] for run in alike], module)
         needs = dependencies(job) + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
         for submission in batches(planned, code.source, needs, _max_array()):
-            if ids and job.launcher.max_parallel:  # else each array would run that many
-                submission = after(submission, ids[-1])
+            if last and job.launcher.max_parallel:  # else each array would run that many
+                submission = after(submission, last)
             members = [by_path[task.run_dir] for task in submission.runs]
-            ids.append(_submit(command, root, submission, members, waits_for, found))
-    return ids
+            last = _submit(command, root, submission, members, waits_for, found)
+            yield last, members
 
 
 def _submit(
@@ -143,8 +147,10 @@ def _max_array() -> int:
     return queue.number("MaxArraySize", 1001)
 
 
-def announce_end(runs: list[Run], ids: list[str]) -> None:
-    """What was submitted, and the commands with which it is followed, cancelled and compared."""
+def announce_end(taken: dict[str, list[Run]]) -> None:
+    """What was submitted, the runs by the id of their job, and the commands with which it is
+    followed, cancelled and compared."""
+    ids, runs = list(taken), [run for members in taken.values() for run in members]
     folder = runs[0].dir.path if len(runs) == 1 else runs[0].dir.path.parent
     ours, here = show.typed("ringshard"), show.short(folder)
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -7,6 +7,7 @@ knows whether sbatch took it.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.slurm.request import Request
 from ringshard.launch.slurm.task import Task
+
+_LATER = r"\w*MaxSubmit\w*|[Tt]imed out|temporarily"
+"""Where sbatch would take the same job at another time: the limits of jobs, a busy controller."""
 
 
 class Called(Protocol):
@@ -164,4 +168,6 @@ def _refusal(error: Exception) -> str:
     """sbatch's own words, of which the last line says most."""
     lines = [line for line in str(error).splitlines() if "error" in line or "sbatch" in line]
     words = (lines or [str(error)])[-1].removeprefix("sbatch: ").removeprefix("error: ").strip()
+    if found := re.search(_LATER, str(error)):
+        return f"sbatch refuses the job ({found[0]}: {words}): give the command again later"
     return f"sbatch refuses the job ({words}): change hardware.slurm or hardware.nodes"
