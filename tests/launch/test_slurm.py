@@ -48,6 +48,24 @@ def test_what_a_job_asks_for_is_not_in_its_script(tmp_path: Path) -> None:
     assert "--kill-on-bad-exit=1 --wait=60" in text and "env --block-signal=USR2,TERM" in text
 
 
+@pytest.mark.parametrize("key", ["gpus-per-node", "gpus_per_node"])
+def test_a_flag_of_sbatch_is_in_the_script_twice(key: str, tmp_path: Path) -> None:
+    """Of which the last would win."""
+    asked = {key: "h100:8", "kill-on-invalid-dep": "no", "open-mode": "truncate"}
+    text = script(job(tmp_path, extra=asked), tmp_path)
+    for flag in ("gpus-per-node=h100:8", "kill-on-invalid-dep=no", "open-mode=truncate"):
+        name = flag.partition("=")[0]
+        lines = [line for line in text.splitlines() if line.startswith(f"#SBATCH --{name}")]
+        assert lines == [f"#SBATCH --{flag}"]
+
+
+def test_a_flag_can_not_be_left_out(tmp_path: Path) -> None:
+    extra = {"gpus-per-node": None, "gres": "gpu:8", "requeue": None}
+    text = script(job(tmp_path, extra=extra), tmp_path)
+    assert "#SBATCH --gres=gpu:8" in text
+    assert "gpus-per-node" not in text and "--requeue" not in text and "None" not in text
+
+
 def test_a_job_without_a_time_gets_five_minutes(tmp_path: Path) -> None:
     """submitit's own default would."""
     assert "--time" not in script(job(tmp_path), tmp_path)

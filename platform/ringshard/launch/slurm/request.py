@@ -75,11 +75,20 @@ def resources(
     }
     more: dict[str, Any] = {"requeue": True}
     if dependencies:
-        more["kill-on-invalid-dep"] = "yes"
-    kept = {key: value for key, value in asked.items() if value is not None}
+        more["kill_on_invalid_dep"] = "yes"
+    more |= {_as_submitit(key): value for key, value in slurm.extra.items()}
+    left_out = {key for key, value in more.items() if value is None}
+    kept = {key: value for key, value in asked.items() if value is not None and key not in left_out}
     # Of these two submitit has defaults of its own.
     kept |= {"time": slurm.time_minutes, "wckey": None}
-    return kept | {"additional_parameters": more | slurm.extra}
+    told = {key: value for key, value in more.items() if value is not None}
+    return kept | {"additional_parameters": told}
+
+
+def _as_submitit(key: str) -> str:
+    """Its spelling of a flag of sbatch: in any other, both would be in the script."""
+    same = key.replace("-", "_")
+    return "open-mode" if same == "open_mode" else same
 
 
 def _memory(gigabytes: float | None) -> str | None:
