@@ -71,7 +71,7 @@ def resources(
         "setup": [*slurm.setup, *_import_from(source)] or None,
         "array_parallelism": parallel or 100_000,
         # srun does not take over --cpus-per-task from sbatch since Slurm 22.05.
-        "srun_args": ["--kill-on-bad-exit=1", "--wait=60", f"--cpus-per-task={cpus}"],
+        "srun_args": ["--kill-on-bad-exit=1", f"--wait={wait_s(job)}", f"--cpus-per-task={cpus}"],
     }
     more: dict[str, Any] = {"requeue": True}
     if dependencies:
@@ -89,6 +89,11 @@ def _as_submitit(key: str) -> str:
     """Its spelling of a flag of sbatch: in any other, both would be in the script."""
     same = key.replace("-", "_")
     return "open-mode" if same == "open_mode" else same
+
+
+def wait_s(job: Job) -> int:
+    """How long the nodes wait for the first one, which may still ship points [s]."""
+    return max(60, round(job.tracking.flush_timeout_s) + 30)
 
 
 def _memory(gigabytes: float | None) -> str | None:
