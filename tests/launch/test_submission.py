@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from launch.commandline import answer, run_dirs
 
-from ringshard.config.schema.hardware import Hardware, Scheduler
+from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
@@ -80,6 +80,20 @@ def test_the_runs_of_one_root_wait_for_the_data_of_another(
     with submitting(tmp_path / "b"):
         assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
     assert not (folder / "gone").exists()
+
+
+def test_data_are_prepared_with_the_qos_and_constraint_of_another_partition(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands(sbatch="echo Submitted batch job 7", squeue="")
+    asked = job(tmp_path)
+    asked.hardware.slurm = Slurm("gpu", "lab", "long", constraint="h100", prepare_partition="cpu")
+    with submitting(tmp_path):
+        prepared_by(asked, tmp_path, None)
+    (script,) = (tmp_path / "slurm").glob("data-*/*submission.sh")
+    text = script.read_text()
+    assert "--partition=cpu\n" in text and "--account=lab\n" in text
+    assert "qos" not in text and "constraint" not in text
 
 
 def test_a_refusal_in_mid_sweep_hides_what_was_submitted(

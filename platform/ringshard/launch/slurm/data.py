@@ -75,6 +75,7 @@ def _on_one_cpu(job: Job) -> Job:
     small.hardware.nodes = small.hardware.processes_per_node = 1
     small.hardware.device = Device.cpu
     slurm = small.hardware.slurm
-    slurm.partition, slurm.exclusive = slurm.prepare_partition or slurm.partition, False
-    slurm.memory_gb, slurm.extra = None, {}
+    if slurm.prepare_partition:  # which may have neither of these
+        slurm.partition, slurm.qos, slurm.constraint = slurm.prepare_partition, None, None
+    slurm.exclusive, slurm.memory_gb, slurm.extra = False, None, {}
     return small
