@@ -12,6 +12,7 @@ from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
 from ringshard.launch.slurm.submission import submit, submitting
@@ -94,6 +95,16 @@ def test_data_are_prepared_with_the_qos_and_constraint_of_another_partition(
     text = script.read_text()
     assert "--partition=cpu\n" in text and "--account=lab\n" in text
     assert "qos" not in text and "constraint" not in text
+
+
+def test_a_cluster_without_arrays_ends_in_a_traceback(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "setting", lambda name, default: "0")
+    commands(sbatch="exit 1", squeue="")
+    shown = answer(tmp_path, "hardware=slurm_cpu", "-m", "train.seed=1,2", "--dry-run")
+    assert shown.returncode == 0 and shown.stdout.count("#!/bin/bash") == 2
+    assert "--array" not in shown.stdout
 
 
 def test_a_refusal_in_mid_sweep_hides_what_was_submitted(

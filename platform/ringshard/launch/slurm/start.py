@@ -143,8 +143,9 @@ def _frozen(run: Run, code: Frozen) -> Run:
 
 
 def _max_array() -> int:
-    """MaxArraySize is the largest index and one; Slurm's own default is 1001."""
-    return queue.number("MaxArraySize", 1001)
+    """MaxArraySize is the largest index and one; Slurm's own default is 1001, and 0 says that there
+    are no arrays: each run is a job then."""
+    return max(1, queue.number("MaxArraySize", 1001))
 
 
 def announce_end(taken: dict[str, list[Run]]) -> None:
