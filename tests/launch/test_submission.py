@@ -15,6 +15,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
+from ringshard.launch.slurm.start import require_cluster
 from ringshard.launch.slurm.submission import submit, submitting
 
 Commands = Callable[..., Path]
@@ -105,6 +106,16 @@ def test_a_cluster_without_arrays_ends_in_a_traceback(
     shown = answer(tmp_path, "hardware=slurm_cpu", "-m", "train.seed=1,2", "--dry-run")
     assert shown.returncode == 0 and shown.stdout.count("#!/bin/bash") == 2
     assert "--array" not in shown.stdout
+
+
+def test_jobs_die_without_a_word_where_env_can_not_block_signals(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands(squeue="")
+    require_cluster()
+    commands(env="exit 125")
+    with pytest.raises(ConfigError, match=r"coreutils 8\.31"):
+        require_cluster()
 
 
 def test_a_refusal_in_mid_sweep_hides_what_was_submitted(

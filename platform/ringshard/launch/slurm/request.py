@@ -11,8 +11,9 @@ from submitit.slurm.slurm import _make_sbatch_string
 from ringshard.config.schema.hardware import Device
 from ringshard.config.schema.job import Job
 
-# An early signal waits until the agent can answer, instead of ending Python while it starts.
-_BLOCK = "env --block-signal=USR2,TERM,INT"
+BLOCK = "env --block-signal=USR2,TERM,INT"
+"""In front of Python: an early signal waits until the agent can answer, instead of ending Python
+while it starts. Coreutils have it since 8.31."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Request:
 
 def python_of(job: Job) -> str:
     """The nodes' Python, which begins with its stop signals blocked."""
-    return f"{_BLOCK} {shlex.quote(job.hardware.slurm.python or sys.executable)}"
+    return f"{BLOCK} {shlex.quote(job.hardware.slurm.python or sys.executable)}"
 
 
 def resources(

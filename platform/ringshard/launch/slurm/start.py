@@ -1,5 +1,7 @@
 """Sends runs to Slurm: all that can be refused is, before anything is written or submitted."""
 
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,13 +19,14 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, after, batches
 from ringshard.launch.slurm.data import Preparing, prepared_by
+from ringshard.launch.slurm.request import BLOCK
 from ringshard.launch.slurm.submission import Submission, submit
 from ringshard.launch.snapshot import Frozen, snapshot
 from ringshard.launch.state import Queue, State, ask_queue, is_wanted, job_id, state
 
 
 def require_cluster() -> None:
-    """Raises ConfigError on a machine that no Slurm answers."""
+    """Raises ConfigError on a machine that no Slurm answers, or whose jobs would not start."""
     try:
         queue.read_queue()
     except queue.SlurmError as error:
@@ -31,6 +34,11 @@ def require_cluster() -> None:
             f"hardware.scheduler=slurm: no Slurm answers here ({error}): submit on a machine of the"
             " cluster, or use hardware=cpu_local or gpu_local"
         ) from error
+    if subprocess.run([*shlex.split(BLOCK), "true"], capture_output=True).returncode:
+        raise ConfigError(
+            f"hardware.scheduler=slurm: `{BLOCK}` does not work here, and no job would start: put"
+            " coreutils 8.31 or newer first in PATH, here and on the nodes"
+        )
 
 
 def tell_unused(job: Job) -> None:
