@@ -11,6 +11,9 @@ from typer import Exit
 from ringshard import runs
 from ringshard.config.schema.hardware import Hardware, Slurm
 from ringshard.config.schema.job import Job
+from ringshard.launch import manifest
+from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.report.runs import find
@@ -74,6 +77,13 @@ def test_an_account_that_the_shell_gives_to_sbatch_is_dropped_without_a_word(
         "SBATCH_ACCOUNT=mine of the shell is not used: give hardware.slurm.account",
         "SBATCH_RESERVATION=mine of the shell is not used: give hardware.slurm.extra.reservation",
     ]
+
+
+def test_a_run_without_a_sweep_asks_for_a_list_that_it_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "ask_queue", lambda: pytest.fail("squeue was called"))
+    manifest.write([Run(Job(), [], "x", None, RunDir(tmp_path))])
 
 
 def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
+from ringshard.launch.slurm.one import run_one
 from ringshard.launch.slurm.start import require_cluster
 from ringshard.launch.slurm.submission import submit, submitting
 
@@ -144,3 +145,33 @@ def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
     told = json.loads((run.parent / "manifest.json").read_text())["members"]
     assert sorted(member["state"] for member in told.values()) == ["new", "pending"]
     assert told[run.name]["job"] == "2"
+
+
+def test_a_hiccup_of_squeue_ends_in_a_traceback(tmp_path: Path, commands: Commands) -> None:
+    """The second question is the one that fails."""
+    seen = tmp_path / "seen"
+    squeue = f"[ -e {seen} ] && {{ echo 'error: Unable to contact' >&2; exit 1; }}\ntouch {seen}"
+    commands(sbatch="echo Submitted batch job 7", squeue=squeue)
+    done = answer(tmp_path, "hardware=slurm_cpu")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Slurm does not answer as it should (squeue: error: Unable to contact): give the command"
+        " again later\n"
+    )
+
+
+def test_ctrl_c_ends_in_a_traceback_and_leaves_the_job_without_a_word(
+    tmp_path: Path,
+    commands: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    gone = "echo 'error: Unable to contact' >&2; exit 1"
+    commands(sbatch="echo Submitted batch job 7", squeue="", scancel=gone)
+    monkeypatch.setattr("ringshard.launch.slurm.one.ask_queue", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_one(RunDir(tmp_path / "r"), job(tmp_path), "standin", {}, [])
+    assert "job 7 goes on (scancel: error: Unable to contact)" in capsys.readouterr().err

@@ -82,9 +82,9 @@ def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     ends = list(_run_each(command, runs, module, rows))
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])
@@ -116,9 +116,9 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
             finally:  # sbatch may refuse the rest
                 if taken:
                     slurm.announce_end(taken)
-                    manifest.write(runs, ask_queue())
+                    manifest.write(runs)
         else:
-            manifest.write(runs, ask_queue())
+            manifest.write(runs)
     return watch(runs) if runs[0].job.launcher.wait else 0
 
 

@@ -1,5 +1,6 @@
 """One attempt on Slurm whose end is waited for: what is no run of a sweep."""
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,9 @@ def run_one(
         while state(run, ask_queue()).lives:
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:
-        queue.cancel([job_id(run) or job_number])
+        try:
+            queue.cancel([job_id(run) or job_number])
+        except queue.SlurmError as error:
+            print(f"job {job_number} goes on ({error}): scancel it", file=sys.stderr)
         raise
     return run.outcome()

@@ -14,6 +14,11 @@ _PATIENCE_S = 30
 class SlurmError(Exception):
     """A command of Slurm is not there, failed, or did not answer; `str()` is what it said."""
 
+    @property
+    def sentence(self) -> str:
+        """For the user of a command that can't go on without."""
+        return f"Slurm does not answer as it should ({self}): give the command again later"
+
 
 @dataclass(frozen=True)
 class Queued:

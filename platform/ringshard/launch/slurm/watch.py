@@ -26,7 +26,7 @@ def watch(runs: list[Run]) -> int:
         ours = show.typed("ringshard")
         print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
         return 130
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     synchronize(runs)
     show.results(runs)
     return 0 if all(stands is State.done for stands in ended.values()) else 1
