@@ -122,14 +122,12 @@ def logs(
 @app.command()
 def cancel(folders: Folders) -> None:
     """Stop runs that wait or are at work; they save what they can."""
-    jobs, code = ask_queue(), 0
-    for run in _runs(folders):
-        try:
-            done = housekeeping.cancel(run, state(run, jobs))
-        except housekeeping.NotCancelledError as problem:
-            done, code = str(problem), 1
+    jobs = ask_queue()
+    stand = [(run, state(run, jobs)) for run in _runs(folders)]
+    told = housekeeping.cancel_all(stand)
+    for (run, _), done in zip(stand, told, strict=True):
         print(f"{run.path.name}  {done}", flush=True)
-    raise typer.Exit(code)
+    raise typer.Exit(any(isinstance(done, ConfigError) for done in told))
 
 
 _LEFT = ["launcher.wait=false", "launcher.metric=null", "launcher.minimize=true"]

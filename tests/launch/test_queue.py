@@ -15,23 +15,30 @@ from ringshard.launch import manifest
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.report.runs import find
+
+
+def three_runs(folder: Path) -> list[Path]:
+    """Which were submitted as an array."""
+    (folder / "submission.json").write_text('{"job_id": 7}')
+    for index in range(3):
+        attempt = folder / f"outputs/runs/run-{index}/attempts/1"
+        attempt.mkdir(parents=True)
+        submitted = {"submission": str(folder), "index": index}
+        (attempt / "submitted.json").write_text(json.dumps(submitted))
+        (attempt / "job.yaml").write_text("{}")
+        (attempt.parents[1] / "run.json").write_text('{"created": 1}')
+    return sorted((folder / "outputs/runs").iterdir())
 
 
 @pytest.mark.parametrize("command", ["list_", "cancel", "delete", "retry"])
 def test_each_run_of_a_list_is_asked_for_by_itself(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for index in range(3):
-        attempt = tmp_path / f"outputs/runs/run-{index}/attempts/1"
-        attempt.mkdir(parents=True)
-        submitted = {"submission": str(tmp_path), "index": index}
-        (attempt / "submitted.json").write_text(json.dumps(submitted))
-        (attempt / "job.yaml").write_text("{}")
-        (attempt.parents[1] / "run.json").write_text('{"created": 1}')
-        (attempt.parents[1] / "DONE").touch()
-    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    for run in three_runs(tmp_path):
+        (run / "DONE").touch()
     asked = tmp_path / "asked"
     (tmp_path / "squeue").write_text(f"#!/bin/sh\necho squeue >> {asked}\n")
     (tmp_path / "squeue").chmod(0o755)
@@ -84,6 +91,21 @@ def test_a_run_without_a_sweep_asks_for_a_list_that_it_has_not(
 ) -> None:
     monkeypatch.setattr(manifest, "ask_queue", lambda: pytest.fail("squeue was called"))
     manifest.write([Run(Job(), [], "x", None, RunDir(tmp_path))])
+
+
+def test_members_that_wait_begin_in_the_place_of_those_that_are_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_runs(tmp_path)
+    jobs = {f"7_{index}": Queued(f"7_{index}", "x", "PENDING", "None") for index in range(3)}
+    monkeypatch.setattr(runs, "ask_queue", lambda: jobs)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(queue, "call", lambda *command: calls.append(command))
+    with suppress(Exit):
+        runs.cancel([tmp_path / "outputs"])
+    ((name, *cancelled),) = calls
+    assert name == "scancel" and sorted(cancelled) == sorted(jobs)
+    assert len(list(tmp_path.glob("outputs/runs/*/attempts/1/exit.json"))) == 3
 
 
 def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None:
