@@ -9,8 +9,9 @@ import pytest
 from typer import Exit
 
 from ringshard import runs
-from ringshard.config.schema.hardware import Hardware, Slurm
+from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
 from ringshard.launch import manifest
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -91,6 +92,32 @@ def test_a_run_without_a_sweep_asks_for_a_list_that_it_has_not(
 ) -> None:
     monkeypatch.setattr(manifest, "ask_queue", lambda: pytest.fail("squeue was called"))
     manifest.write([Run(Job(), [], "x", None, RunDir(tmp_path))])
+
+
+def test_runs_that_are_tried_again_go_past_max_parallel_or_stop_at_the_first_that_can_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of one sweep are submitted together."""
+    three_runs(tmp_path)
+    monkeypatch.setattr(runs, "ask_queue", dict)
+    groups: list[list[str]] = []
+
+    def resumed(path: Path, command: object) -> Run:
+        if path.name == "run-0":
+            raise ConfigError("it can't")
+        job = Job(hardware=Hardware(Scheduler.slurm))
+        return Run(job, [], path.name, "night", RunDir(path), after=1)
+
+    def run_all(command: object, group: list[Run]) -> int:
+        groups.append([run.signature for run in group])
+        return 0
+
+    monkeypatch.setattr("ringshard.launch.resume.resumed", resumed)
+    monkeypatch.setattr("ringshard.launch.resume.run_all", run_all)
+    with pytest.raises(Exit) as ended:
+        runs.retry([tmp_path / "outputs"])
+    assert ended.value.exit_code == 2
+    assert [sorted(group) for group in groups] == [["run-1", "run-2"]]
 
 
 def test_members_that_wait_begin_in_the_place_of_those_that_are_cancelled(
