@@ -18,6 +18,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
+from ringshard.launch.state import QueueWatch
 from ringshard.report.runs import find
 
 
@@ -92,6 +93,24 @@ def test_a_run_without_a_sweep_asks_for_a_list_that_it_has_not(
 ) -> None:
     monkeypatch.setattr(manifest, "ask_queue", lambda: pytest.fail("squeue was called"))
     manifest.write([Run(Job(), [], "x", None, RunDir(tmp_path))])
+
+
+def test_whoever_watches_asks_squeue_in_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [RunDir(path) for path in three_runs(tmp_path)]
+    now, asked = [100.0], []
+    monkeypatch.setattr("ringshard.launch.state.ask_queue", lambda: asked.append(now[0]))
+    monkeypatch.setattr("ringshard.launch.state.time.monotonic", lambda: now[0])
+    watched = QueueWatch()
+    for second in range(20):
+        now[0] = 100.0 + second
+        watched.jobs(found)
+        if second == 5:
+            (found[1].path / "attempts/1/started.json").write_text("{}")
+        if second == 9:
+            (found[1].path / "DONE").touch()
+    assert asked == [100.0, 106.0, 110.0]
 
 
 def test_runs_that_are_tried_again_go_past_max_parallel_or_stop_at_the_first_that_can_not(

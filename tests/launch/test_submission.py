@@ -166,12 +166,12 @@ def test_ctrl_c_ends_in_a_traceback_and_leaves_the_job_without_a_word(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def stop() -> None:
+    def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     gone = "echo 'error: Unable to contact' >&2; exit 1"
     commands(sbatch="echo Submitted batch job 7", squeue="", scancel=gone)
-    monkeypatch.setattr("ringshard.launch.slurm.one.ask_queue", stop)
+    monkeypatch.setattr("ringshard.launch.slurm.one.state", stop)
     with pytest.raises(KeyboardInterrupt):
         run_one(RunDir(tmp_path / "r"), job(tmp_path), "standin", {}, [])
     assert "job 7 goes on (scancel: error: Unable to contact)" in capsys.readouterr().err

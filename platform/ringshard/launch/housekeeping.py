@@ -16,7 +16,7 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
-from ringshard.launch.state import State, ask_queue, job_id, state
+from ringshard.launch.state import QueueWatch, State, job_id, state
 
 CANCELLED = "cancelled"
 _PINNED = "PINNED"
@@ -48,9 +48,9 @@ def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[s
     number = attempt or max(1, run.last_attempt())
     if not follow and not _file(run, number, rank).exists():
         raise ConfigError(f"{_file(run, number, rank)} is not there: the rank has not begun")
-    place = 0
+    place, watched = 0, QueueWatch()
     while True:
-        stands = state(run, ask_queue()) if follow else State.done
+        stands = state(run, watched.jobs([run])) if follow else State.done
         file = _file(run, number, rank)
         if file.exists():
             with file.open(errors="replace") as opened:

@@ -14,7 +14,7 @@ from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.show import short
 from ringshard.launch.start import create_stores, prepare
-from ringshard.launch.state import Queue, State, ask_queue, state
+from ringshard.launch.state import Queue, QueueWatch, State, state
 from ringshard.launch.together import start_agent
 
 
@@ -82,21 +82,26 @@ class Here:
 
 
 class OnSlurm:
-    """Runs on the cluster, of which the queue is asked once a look."""
+    """Runs on the cluster, of which the queue is asked once a look, at most."""
 
     waits_for_runs = False
 
     def __init__(self, command: Command, module: str) -> None:
         self._command, self._module = command, module
+        self._queue = QueueWatch()
         self._jobs: Queue = None
+        self._seen: set[RunDir] = set()
         self._missing: list[Job] = []
 
     def look(self) -> None:
         """See Place."""
-        self._jobs = ask_queue()
+        self._jobs = self._queue.jobs(self._seen)
 
     def state(self, run: RunDir) -> State:
         """See Place."""
+        if run not in self._seen:
+            self._seen.add(run)
+            self.look()
         return state(run, self._jobs)
 
     def prepare(self, run: Run) -> None:

@@ -14,7 +14,7 @@ from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.slurm.submission import submit, submitting
 from ringshard.launch.snapshot import snapshot
-from ringshard.launch.state import ask_queue, job_id, state
+from ringshard.launch.state import QueueWatch, job_id, state
 
 _EVERY_S = 1.0
 
@@ -37,8 +37,9 @@ def run_one(
             lambda: run.discard_attempt(whole=True),
         )
     print(f"job {job_number} is submitted, its end is waited for", flush=True)
+    watched = QueueWatch()
     try:
-        while state(run, ask_queue()).lives:
+        while state(run, watched.jobs([run])).lives:
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:
         try:
