@@ -14,6 +14,7 @@ from ringshard.checkpoint.commands import app as checkpoints
 from ringshard.child import ChildError
 from ringshard.comparison import compare
 from ringshard.errors import ConfigError, of_path
+from ringshard.launch.slurm.queue import SlurmError
 from ringshard.report.runs import Run, find
 from ringshard.streams import steady
 from ringshard.tracking import reap, shipper, store
@@ -131,6 +132,9 @@ def main() -> None:
     except (ConfigError, OSError) as error:
         print(of_path(error) if isinstance(error, OSError) else error, file=sys.stderr)
         sys.exit(2)
+    except SlurmError as error:
+        print(error.sentence, file=sys.stderr)
+        sys.exit(1)
     except ChildError as error:
         if str(error):
             print(error, file=sys.stderr)

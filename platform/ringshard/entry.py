@@ -19,6 +19,7 @@ from ringshard.launch.chosen import choose_runs
 from ringshard.launch.preflight import start as look
 from ringshard.launch.prepare import prepare_and_print
 from ringshard.launch.resume import resume
+from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.start import start
 from ringshard.streams import steady
 
@@ -75,6 +76,9 @@ def _answered(
     except OSError as error:
         print(of_path(error), file=sys.stderr)
         return 2
+    except SlurmError as error:
+        print(error.sentence, file=sys.stderr)
+        return 1
     except ChildError as error:
         if str(error):
             print(error, file=sys.stderr)

@@ -122,14 +122,12 @@ def logs(
 @app.command()
 def cancel(folders: Folders) -> None:
     """Stop runs that wait or are at work; they save what they can."""
-    jobs, code = ask_queue(), 0
-    for run in _runs(folders):
-        try:
-            done = housekeeping.cancel(run, state(run, jobs))
-        except housekeeping.NotCancelledError as problem:
-            done, code = str(problem), 1
+    jobs = ask_queue()
+    stand = [(run, state(run, jobs)) for run in _runs(folders)]
+    told = housekeeping.cancel_all(stand)
+    for (run, _), done in zip(stand, told, strict=True):
         print(f"{run.path.name}  {done}", flush=True)
-    raise typer.Exit(code)
+    raise typer.Exit(any(isinstance(done, ConfigError) for done in told))
 
 
 _LEFT = ["launcher.wait=false", "launcher.metric=null", "launcher.minimize=true"]
@@ -140,16 +138,16 @@ _LEFT = ["launcher.wait=false", "launcher.metric=null", "launcher.minimize=true"
 def retry(folders: Folders) -> None:
     """Go on with the runs that ended without being done; those on Slurm are not waited for."""
     from ringshard.config.compose import Command
-    from ringshard.launch.resume import resume as go_on
+    from ringshard.launch.resume import resume_all
 
-    jobs, codes = ask_queue(), [0]
+    jobs, ended = ask_queue(), []
     for run in _runs(folders):
         stands = state(run, jobs)
         if stands in (State.done, State.pruned) or stands.lives:
             print(f"{run.path.name}  {stands.name}: skipped", flush=True)
-            continue
-        codes.append(go_on(run.path, Command("train", [], _LEFT)))
-    raise typer.Exit(max(codes))
+        else:
+            ended.append(run.path)
+    raise typer.Exit(resume_all(ended, Command("train", [], _LEFT)))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

@@ -9,25 +9,38 @@ import pytest
 from typer import Exit
 
 from ringshard import runs
+from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
+from ringshard.config.schema.job import Job
+from ringshard.errors import ConfigError
+from ringshard.launch import manifest
+from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
-from ringshard.launch.state import State, state
+from ringshard.launch.slurm.queue import Queued
+from ringshard.launch.slurm.start import tell_unused
+from ringshard.launch.state import QueueWatch, State, state
 from ringshard.report.runs import find
+
+
+def three_runs(folder: Path) -> list[Path]:
+    """Which were submitted as an array."""
+    (folder / "submission.json").write_text('{"job_id": 7}')
+    for index in range(3):
+        attempt = folder / f"outputs/runs/run-{index}/attempts/1"
+        attempt.mkdir(parents=True)
+        submitted = {"submission": str(folder), "index": index}
+        (attempt / "submitted.json").write_text(json.dumps(submitted))
+        (attempt / "job.yaml").write_text("{}")
+        (attempt.parents[1] / "run.json").write_text('{"created": 1}')
+    return sorted((folder / "outputs/runs").iterdir())
 
 
 @pytest.mark.parametrize("command", ["list_", "cancel", "delete", "retry"])
 def test_each_run_of_a_list_is_asked_for_by_itself(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for index in range(3):
-        attempt = tmp_path / f"outputs/runs/run-{index}/attempts/1"
-        attempt.mkdir(parents=True)
-        submitted = {"submission": str(tmp_path), "index": index}
-        (attempt / "submitted.json").write_text(json.dumps(submitted))
-        (attempt / "job.yaml").write_text("{}")
-        (attempt.parents[1] / "run.json").write_text('{"created": 1}')
-        (attempt.parents[1] / "DONE").touch()
-    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    for run in three_runs(tmp_path):
+        (run / "DONE").touch()
     asked = tmp_path / "asked"
     (tmp_path / "squeue").write_text(f"#!/bin/sh\necho squeue >> {asked}\n")
     (tmp_path / "squeue").chmod(0o755)
@@ -37,6 +50,108 @@ def test_each_run_of_a_list_is_asked_for_by_itself(
     with suppress(Exit):
         getattr(runs, command)(folders)
     assert asked.read_text().splitlines() == ["squeue"] * 2
+
+
+def test_a_filter_of_the_shell_hides_live_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of Slurm's commands other than squeue; where the cluster is stays."""
+    for name in ("squeue", "scancel", "sacct"):
+        (tmp_path / name).write_text(f"#!/bin/sh\nenv > {tmp_path}/seen-{name}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    kept = {"SLURM_CONF": "/slurm.conf", "SLURM_CLUSTERS": "big", "SLURM_JWT": "x"}
+    gone = ("SQUEUE_PARTITION", "SQUEUE_STATES", "SCANCEL_STATE", "SACCT_FORMAT", "SLURM_JOB_ID")
+    for name, value in {**kept, **dict.fromkeys(gone, "gpu")}.items():
+        monkeypatch.setenv(name, value)
+    queue.read_queue()
+    queue.cancel(["7"])
+    queue.ended(["7"])
+    for name in ("squeue", "scancel", "sacct"):
+        seen = dict(
+            line.split("=", 1)
+            for line in (tmp_path / f"seen-{name}").read_text().splitlines()
+            if line.startswith(("SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_"))
+        )
+        assert seen == kept
+
+
+def test_an_account_that_the_shell_gives_to_sbatch_is_dropped_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ACCOUNT", "PARTITION", "QOS", "RESERVATION"):
+        monkeypatch.setenv(f"SBATCH_{name}", "mine")
+    tell_unused(Job(hardware=Hardware(slurm=Slurm(partition="gpu", qos="long"))))
+    assert capsys.readouterr().err.splitlines() == [
+        "SBATCH_ACCOUNT=mine of the shell is not used: give hardware.slurm.account",
+        "SBATCH_RESERVATION=mine of the shell is not used: give hardware.slurm.extra.reservation",
+    ]
+
+
+def test_a_run_without_a_sweep_asks_for_a_list_that_it_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "ask_queue", lambda: pytest.fail("squeue was called"))
+    manifest.write([Run(Job(), [], "x", None, RunDir(tmp_path))])
+
+
+def test_whoever_watches_asks_squeue_in_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [RunDir(path) for path in three_runs(tmp_path)]
+    now, asked = [100.0], []
+    monkeypatch.setattr("ringshard.launch.state.ask_queue", lambda: asked.append(now[0]))
+    monkeypatch.setattr("ringshard.launch.state.time.monotonic", lambda: now[0])
+    watched = QueueWatch()
+    for second in range(20):
+        now[0] = 100.0 + second
+        watched.jobs(found)
+        if second == 5:
+            (found[1].path / "attempts/1/started.json").write_text("{}")
+        if second == 9:
+            (found[1].path / "DONE").touch()
+    assert asked == [100.0, 106.0, 110.0]
+
+
+def test_runs_that_are_tried_again_go_past_max_parallel_or_stop_at_the_first_that_can_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of one sweep are submitted together."""
+    three_runs(tmp_path)
+    monkeypatch.setattr(runs, "ask_queue", dict)
+    groups: list[list[str]] = []
+
+    def resumed(path: Path, command: object) -> Run:
+        if path.name == "run-0":
+            raise ConfigError("it can't")
+        job = Job(hardware=Hardware(Scheduler.slurm))
+        return Run(job, [], path.name, "night", RunDir(path), after=1)
+
+    def run_all(command: object, group: list[Run]) -> int:
+        groups.append([run.signature for run in group])
+        return 0
+
+    monkeypatch.setattr("ringshard.launch.resume.resumed", resumed)
+    monkeypatch.setattr("ringshard.launch.resume.run_all", run_all)
+    with pytest.raises(Exit) as ended:
+        runs.retry([tmp_path / "outputs"])
+    assert ended.value.exit_code == 2
+    assert [sorted(group) for group in groups] == [["run-1", "run-2"]]
+
+
+def test_members_that_wait_begin_in_the_place_of_those_that_are_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_runs(tmp_path)
+    jobs = {f"7_{index}": Queued(f"7_{index}", "x", "PENDING", "None") for index in range(3)}
+    monkeypatch.setattr(runs, "ask_queue", lambda: jobs)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(queue, "call", lambda *command: calls.append(command))
+    with suppress(Exit):
+        runs.cancel([tmp_path / "outputs"])
+    ((name, *cancelled),) = calls
+    assert name == "scancel" and sorted(cancelled) == sorted(jobs)
+    assert len(list(tmp_path.glob("outputs/runs/*/attempts/1/exit.json"))) == 3
 
 
 def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
 from ringshard.launch import torchrun
 from ringshard.launch.rundir import Outcome, RunDir
-from ringshard.launch.slurm.agent import _Watch, patience_s
+from ringshard.launch.slurm import agent
+from ringshard.launch.slurm.agent import Agent, _Watch, patience_s
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import Noted, Signals
@@ -48,6 +49,24 @@ def test_what_a_job_asks_for_is_not_in_its_script(tmp_path: Path) -> None:
     assert "--kill-on-bad-exit=1 --wait=60" in text and "env --block-signal=USR2,TERM" in text
 
 
+@pytest.mark.parametrize("key", ["gpus-per-node", "gpus_per_node"])
+def test_a_flag_of_sbatch_is_in_the_script_twice(key: str, tmp_path: Path) -> None:
+    """Of which the last would win."""
+    asked = {key: "h100:8", "kill-on-invalid-dep": "no", "open-mode": "truncate"}
+    text = script(job(tmp_path, extra=asked), tmp_path)
+    for flag in ("gpus-per-node=h100:8", "kill-on-invalid-dep=no", "open-mode=truncate"):
+        name = flag.partition("=")[0]
+        lines = [line for line in text.splitlines() if line.startswith(f"#SBATCH --{name}")]
+        assert lines == [f"#SBATCH --{flag}"]
+
+
+def test_a_flag_can_not_be_left_out(tmp_path: Path) -> None:
+    extra = {"gpus-per-node": None, "gres": "gpu:8", "requeue": None}
+    text = script(job(tmp_path, extra=extra), tmp_path)
+    assert "#SBATCH --gres=gpu:8" in text
+    assert "gpus-per-node" not in text and "--requeue" not in text and "None" not in text
+
+
 def test_a_job_without_a_time_gets_five_minutes(tmp_path: Path) -> None:
     """submitit's own default would."""
     assert "--time" not in script(job(tmp_path), tmp_path)
@@ -55,6 +74,26 @@ def test_a_job_without_a_time_gets_five_minutes(tmp_path: Path) -> None:
 
 def test_a_notice_is_longer_than_half_of_the_time(tmp_path: Path) -> None:
     assert "signal=USR2@60\n" in script(job(tmp_path, time_minutes=2), tmp_path)
+
+
+def test_nodes_that_have_ended_do_not_wait_until_the_first_one_has_shipped(tmp_path: Path) -> None:
+    patient = job(tmp_path)
+    patient.tracking.flush_timeout_s = 300.0
+    assert "--wait=330 " in script(patient, tmp_path)
+
+
+def test_a_node_of_a_failed_job_leaves_while_the_first_one_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun would kill that one then."""
+    (tmp_path / "exit.json").write_text('{"outcome": "failed"}')
+    (tmp_path / "nodes").mkdir()
+    waited: list[float] = []
+    monkeypatch.setattr(agent, "_await_term", lambda *given: waited.append(given[2]))
+    here = Agent(RunDir(tmp_path), 1, "standin", 120, 30, Node("12", 0, 1, ["a", "b"]))
+    with pytest.raises(RuntimeError):
+        here._follow(tmp_path, 1, 330)
+    assert waited == [330]
 
 
 def test_another_python_or_a_container_is_not_used(tmp_path: Path) -> None:

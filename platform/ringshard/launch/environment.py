@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ringshard import child
-from ringshard.config.schema.hardware import Hardware
+from ringshard.config.schema.hardware import Hardware, Slurm
 from ringshard.config.secrets import is_secret, names_secret
 
 MEMORY = {
@@ -56,11 +56,31 @@ def told(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def submission_environment() -> dict[str, str]:
-    """What a job is submitted in: nothing of the job that the shell may stand in, or of its ranks,
-    but where the cluster is."""
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+_CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+"""Where the cluster is, and who asks."""
+
+
+def slurm_environment() -> dict[str, str]:
+    """What Slurm's commands run in: nothing of the job that the shell may stand in, of its ranks,
+    or of a user's filters, which would hide jobs."""
+    kept = {name: os.environ[name] for name in _CLUSTER if name in os.environ}
     return child.environment() | kept
+
+
+def unused(slurm: Slurm) -> list[str]:
+    """A sentence for each request that the shell makes of sbatch and the job does not."""
+    asked = {
+        **{name: getattr(slurm, name) for name in ("account", "partition", "qos")},
+        "extra.reservation": slurm.extra.get("reservation"),
+    }
+    found = {
+        f"SBATCH_{key.rpartition('.')[2].upper()}": key for key, told in asked.items() if not told
+    }
+    return [
+        f"{name}={os.environ[name]} of the shell is not used: give hardware.slurm.{key}"
+        for name, key in found.items()
+        if os.environ.get(name)
+    ]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
-from ringshard.launch.state import State, ask_queue, job_id, state
+from ringshard.launch.state import QueueWatch, State, job_id, state
 
 CANCELLED = "cancelled"
 _PINNED = "PINNED"
@@ -48,9 +48,9 @@ def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[s
     number = attempt or max(1, run.last_attempt())
     if not follow and not _file(run, number, rank).exists():
         raise ConfigError(f"{_file(run, number, rank)} is not there: the rank has not begun")
-    place = 0
+    place, watched = 0, QueueWatch()
     while True:
-        stands = state(run, ask_queue()) if follow else State.done
+        stands = state(run, watched.jobs([run])) if follow else State.done
         file = _file(run, number, rank)
         if file.exists():
             with file.open(errors="replace") as opened:
@@ -78,25 +78,43 @@ def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
 
     Raises NotCancelledError where the run goes on, without a trace of it.
     """
+    (told,) = cancel_all([(run, stands)], why)
+    if isinstance(told, NotCancelledError):
+        raise told
+    return told
+
+
+def cancel_all(
+    stand: list[tuple[RunDir, State]], why: str = CANCELLED
+) -> list[str | NotCancelledError]:
+    """The same for many, and what became of each: Slurm hears of all of its own at once, or those
+    that wait would begin in the place of the others."""
+    before = {run: run.why_stopped(run.last_attempt()) for run, stands in stand if stands.lives}
+    for run in before:
+        run.ask_to_stop(why)
+    try:
+        queue.cancel(filter(None, map(job_id, before)))
+        problem = None
+    except SlurmError as error:
+        problem = error
+    told: list[str | NotCancelledError] = []
+    for run, stands in stand:
+        try:
+            told.append(_cancelled(run, stands, why, problem))
+        except NotCancelledError as error:
+            run.ask_to_stop(before[run])
+            told.append(error)
+    return told
+
+
+def _cancelled(run: RunDir, stands: State, why: str, problem: SlurmError | None) -> str:
     if not stands.lives:
         return f"{stands.name}: nothing to cancel"
-    before = run.why_stopped(run.last_attempt())
-    run.ask_to_stop(why)
-    try:
-        return _cancel(run, stands, why)
-    except NotCancelledError:
-        run.ask_to_stop(before)
-        raise
-
-
-def _cancel(run: RunDir, stands: State, why: str) -> str:
     job = job_id(run)
     if job is None:
         return _interrupt(run)
-    try:
-        queue.cancel([job])
-    except SlurmError as error:
-        raise NotCancelledError(f"not cancelled: {error}") from error
+    if problem:
+        raise NotCancelledError(f"not cancelled: {problem}") from problem
     number = run.last_attempt()
     if stands is State.pending:  # nobody else will tell
         run.finish(number, Outcome.killed, {"why": why, "time": time.time()})

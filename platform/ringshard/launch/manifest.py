@@ -10,15 +10,16 @@ from filelock import FileLock
 
 from ringshard.files import read_json, write_json
 from ringshard.launch.identity import Run
-from ringshard.launch.state import Queue, job_id, state
+from ringshard.launch.state import Queue, ask_queue, job_id, state
 
 NAME = "manifest.json"
 
 
-def write(runs: list[Run], jobs: Queue) -> None:
-    """Notes the members of a command; those of earlier ones stay."""
+def write(runs: list[Run]) -> None:
+    """Notes the members of a command; those of earlier ones stay. One run alone has no list."""
     if runs[0].sweep is None:
         return
+    jobs = ask_queue()
     file = runs[0].dir.path.parent / NAME
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name("manifest.lock")):

@@ -4,6 +4,10 @@ The command line may bring new hardware, parallelism, micro-batch, launcher, tra
 what would change the curve is refused by name.
 """
 
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +17,7 @@ from ringshard.config.complete import complete
 from ringshard.config.compose import Command, compose, quoted
 from ringshard.config.effects import refuse_policy
 from ringshard.config.leaves import leaves, named, put, under
+from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
@@ -32,6 +37,46 @@ MAY_CHANGE = (
 
 def resume(path: Path, command: Command, module: str = "ringshard.train") -> int:
     """Runs the next attempt of a run and returns the exit code; raises ConfigError."""
+    run = resumed(path, command)
+    if command.dry_run or run.job.launcher.dry_run:
+        show_plan([run], module)
+        return 0
+    return run_all(command, [run], module)
+
+
+def resume_all(paths: list[Path], command: Command) -> int:
+    """The same for many: members of a sweep go to Slurm together, and what can't go on is told."""
+    alike: dict[str, list[Run]] = {}
+    codes = [0]
+    for path in paths:
+        with _told(codes):
+            run = resumed(path, command)
+            alike.setdefault(_submitted_with(run), []).append(run)
+    for runs in alike.values():
+        with _told(codes):
+            codes.append(run_all(command, runs))
+    return max(codes)
+
+
+def _submitted_with(run: Run) -> str:
+    """Equal for runs that may be submitted together: launcher.max_parallel is about all of them."""
+    if run.job.hardware.scheduler is Scheduler.local:
+        return str(run.dir.path)
+    folder = run.dir.path.parent if run.sweep else run.dir.path
+    return json.dumps([str(folder), plain(run.job.launcher), plain(run.job.user)])
+
+
+@contextmanager
+def _told(codes: list[int]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        print(error, file=sys.stderr, flush=True)
+        codes.append(2)
+
+
+def resumed(path: Path, command: Command) -> Run:
+    """The run as its next attempt is to be; raises ConfigError where it can't go on so."""
     run_dir = RunDir(path)
     attempt = run_dir.last_attempt()
     if attempt == 0:
@@ -48,11 +93,7 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
     check(job)
     _refuse_shorter(run_dir, attempt, job)
     overrides = _merged(before, command.overrides)
-    run = Run(job, overrides, record.signature, record.sweep, run_dir, after=attempt)
-    if command.dry_run or job.launcher.dry_run:
-        show_plan([run], module)
-        return 0
-    return run_all(command, [run], module)
+    return Run(job, overrides, record.signature, record.sweep, run_dir, after=attempt)
 
 
 def _changed(frozen: Job, record: Record, before: list[str], command: Command) -> Job:

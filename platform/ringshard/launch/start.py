@@ -83,9 +83,9 @@ def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     ends = list(_run_each(command, runs, module, rows))
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])
@@ -100,6 +100,7 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
     from ringshard.launch.slurm.watch import watch
 
     slurm.require_cluster()
+    slurm.tell_unused(runs[0].job)
     with submitting(Path(runs[0].job.output.root)):
         todo, rest = slurm.split(runs, ask_queue())
         for run, stands in rest:
@@ -109,9 +110,16 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
         if todo:
             missing = prepare(todo, ready_only=True)
             create_stores(todo)
-            ids = slurm.submit_all(command, todo, missing, module)
-            slurm.announce_end(todo, ids)
-        manifest.write(runs, ask_queue())
+            taken: dict[str, list[Run]] = {}
+            try:
+                for job, members in slurm.submit_all(command, todo, missing, module):
+                    taken[job] = members
+            finally:  # sbatch may refuse the rest
+                if taken:
+                    slurm.announce_end(taken)
+                    manifest.write(runs)
+        else:
+            manifest.write(runs)
     return watch(runs) if runs[0].job.launcher.wait else 0
 
 

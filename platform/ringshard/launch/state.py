@@ -1,6 +1,7 @@
 """Where a run stands, as its directory and the queue tell it; the accounting only refines it."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued, SlurmError
+
+_EVERY_S = 15.0
 
 
 class State(Enum):
@@ -45,6 +48,31 @@ def ask_queue() -> Queue:
         return queue.read_queue()
     except SlurmError:
         return None
+
+
+class QueueWatch:
+    """The queue for whoever looks often: files say when it may have changed, and Slurm, which
+    forbids to be asked in a loop, is asked then, and every quarter of a minute."""
+
+    def __init__(self) -> None:
+        self._jobs: Queue = None
+        self._told: dict[Path, tuple[object, ...]] = {}
+        """What the files of each run told when the queue was asked."""
+        self._next = 0.0
+
+    def jobs(self, runs: Iterable[RunDir]) -> Queue:
+        """To be looked at for these runs."""
+        told = {run.path: _told(run) for run in runs}
+        if not told.items() <= self._told.items() or time.monotonic() > self._next:
+            self._jobs, self._next = ask_queue(), time.monotonic() + _EVERY_S
+            self._told |= told
+        return self._jobs
+
+
+def _told(run: RunDir) -> tuple[object, ...]:
+    attempt = run.last_attempt()
+    began = (run.attempt(attempt) / "started.json").exists()
+    return attempt, job_id(run), began, run.outcome()
 
 
 def job_id(run: RunDir) -> str | None:

@@ -38,7 +38,9 @@ class Slurm:
     memory_gb: float | None = None
     """Memory of each node, 0 for all that it has; null takes the cluster's default [GB]."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further flags of sbatch by name, as in {reservation: night}; true for one without a value."""
+    """Further flags of sbatch by name, as in {reservation: night}; true for one without a value.
+    They go before what is asked otherwise, and null leaves that out: {gpus-per-node: null, gres:
+    "gpu:8"}."""
     prepare_partition: str | None = None
     """Partition of the job that prepares data, where they are missing; null: the same."""
     setup: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.show import short
 from ringshard.launch.start import create_stores, prepare
-from ringshard.launch.state import Queue, State, ask_queue, job_id, state
+from ringshard.launch.state import Queue, QueueWatch, State, job_id, state
 from ringshard.launch.together import start_agent
 
 
@@ -50,6 +50,7 @@ class Here:
     def __init__(self, command: Command, module: str) -> None:
         self._command, self._module = command, module
         self._agents: dict[Path, subprocess.Popen[bytes]] = {}
+        self._watched = QueueWatch()
 
     def look(self) -> None:
         """Files are looked at when asked of."""
@@ -59,7 +60,9 @@ class Here:
         agent = self._agents.get(run.path)
         if agent and agent.poll() is None:
             return State.running
-        return state(run, ask_queue() if job_id(run) else None)  # or a search on Slurm began it
+        return state(
+            run, self._watched.jobs([run]) if job_id(run) else None
+        )  # or a search on Slurm began it
 
     def prepare(self, run: Run) -> None:
         """See Place."""
@@ -84,21 +87,26 @@ class Here:
 
 
 class OnSlurm:
-    """Runs on the cluster, of which the queue is asked once a look."""
+    """Runs on the cluster, of which the queue is asked once a look, at most."""
 
     waits_for_runs = False
 
     def __init__(self, command: Command, module: str) -> None:
         self._command, self._module = command, module
+        self._queue = QueueWatch()
         self._jobs: Queue = None
+        self._seen: set[RunDir] = set()
         self._missing: list[Job] = []
 
     def look(self) -> None:
         """See Place."""
-        self._jobs = ask_queue()
+        self._jobs = self._queue.jobs(self._seen)
 
     def state(self, run: RunDir) -> State:
         """See Place."""
+        if run not in self._seen:
+            self._seen.add(run)
+            self.look()
         return state(run, self._jobs)
 
     def prepare(self, run: Run) -> None:
@@ -112,7 +120,7 @@ class OnSlurm:
 
         with submitting(Path(run.job.output.root)):
             create_stores([run])
-            submit_all(self._command, [run], self._missing, self._module)
+            list(submit_all(self._command, [run], self._missing, self._module))
         self.look()
 
     def interrupt(self, run: RunDir, number: signal.Signals) -> None:

@@ -12,7 +12,6 @@ from ringshard.launch.search.study import Study, claimed
 from ringshard.launch.show import short
 from ringshard.launch.slurm.watch import synchronize
 from ringshard.launch.start import refuse_machine
-from ringshard.launch.state import ask_queue
 from ringshard.launch.stop import StopRequests, stop_requests
 
 
@@ -36,7 +35,7 @@ def search(command: Command, module: str = "ringshard.train") -> int:
         with stop_requests() as stop:
             loop.run(stop)
         if loop.runs:
-            manifest.write(loop.runs, ask_queue())
+            manifest.write(loop.runs)
         if not (stop or place.waits_for_runs):
             synchronize(loop.runs)
         return _ended(planned, study, place, stop)

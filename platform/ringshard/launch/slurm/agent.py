@@ -21,6 +21,7 @@ from ringshard.launch.rundir import Outcome, RunDir, RunningError
 from ringshard.launch.slurm import attempt as attempts
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.node import Node
+from ringshard.launch.slurm.request import wait_s
 from ringshard.launch.slurm.signals import CHECKPOINT, Noted, Signals, blocked, look_every_s
 from ringshard.launch.slurm.verdict import CANCELLED, PREEMPTED, TIMEOUT, Verdict, judge, refuse
 from ringshard.launch.stop import StopRequests
@@ -77,7 +78,7 @@ class Agent:
             if self.node.is_first:
                 self._end(number, job, code, noted, tracking)
             else:
-                self._follow(folder, code, noted)
+                self._follow(folder, code, wait_s(job))
 
     def _ranks(self, job: Job, number: int, noted: Noted, tracking: Tracker) -> int:
         """Starts torchrun and waits for its end, which a signal brings about; no rank outlives it.
@@ -112,13 +113,13 @@ class Agent:
             self._queue_again(number, verdict, code)
         self._leave(verdict.outcome, self.run.attempt(number))
 
-    def _follow(self, folder: Path, code: int, noted: Noted) -> None:
+    def _follow(self, folder: Path, code: int, patience_s: float) -> None:
         """Another node waits for the word of the first one and does the same."""
         write_json(folder / "nodes" / f"exit-{self.node.index}.json", {"ranks_rc": code})
         end = attempts.exit_of(folder, 60.0, len(self.node.hosts))
         outcome = attempts.outcome_of(end) or Outcome.failed
         if outcome in (Outcome.requeued, Outcome.failed):  # the first node may have points to ship
-            _await_term(self.signals, len(self.signals.came), 60.0)
+            _await_term(self.signals, len(self.signals.came), patience_s)
         self._leave(outcome, folder)
 
     def _reason(self, noted: Noted, job: Job) -> str | None:

@@ -53,7 +53,7 @@ class Preparation:
 
 def prepared_by(job: Job, root: Path, source: Path | None) -> Preparing:
     """The job that prepares the data of another; one that waits or runs already is taken."""
-    key = json.dumps([leaves(job.data), plain(job.user)], sort_keys=True)
+    key = json.dumps([str(root), leaves(job.data), plain(job.user)], sort_keys=True)
     name = f"data-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     folder = folder_of(root, name)
     for queued in queue.read_queue().values():
@@ -75,6 +75,7 @@ def _on_one_cpu(job: Job) -> Job:
     small.hardware.nodes = small.hardware.processes_per_node = 1
     small.hardware.device = Device.cpu
     slurm = small.hardware.slurm
-    slurm.partition, slurm.exclusive = slurm.prepare_partition or slurm.partition, False
-    slurm.memory_gb, slurm.extra = None, {}
+    if slurm.prepare_partition:  # which may have neither of these
+        slurm.partition, slurm.qos, slurm.constraint = slurm.prepare_partition, None, None
+    slurm.exclusive, slurm.memory_gb, slurm.extra = False, None, {}
     return small

@@ -1,5 +1,6 @@
 """One attempt on Slurm whose end is waited for: what is no run of a sweep."""
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ from ringshard.launch.freeze import write_attempt
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
+from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.slurm.submission import submit, submitting
 from ringshard.launch.snapshot import snapshot
-from ringshard.launch.state import ask_queue, job_id, state
+from ringshard.launch.state import QueueWatch, job_id, state
 
 _EVERY_S = 1.0
 
@@ -23,6 +25,7 @@ def run_one(
     """Submits the first attempt of a run and waits; Ctrl-C cancels it. None: nobody told why it
     ended."""
     root = Path(job.output.root)
+    tell_unused(job)
     with submitting(root):
         code = snapshot(job.launcher.snapshot, job.user, root)
         (submission,) = batches([Planned(job, run, 1, module)], code.source, [], 1)
@@ -34,10 +37,14 @@ def run_one(
             lambda: run.discard_attempt(whole=True),
         )
     print(f"job {job_number} is submitted, its end is waited for", flush=True)
+    watched = QueueWatch()
     try:
-        while state(run, ask_queue()).lives:
+        while state(run, watched.jobs([run])).lives:
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:
-        queue.cancel([job_id(run) or job_number])
+        try:
+            queue.cancel([job_id(run) or job_number])
+        except queue.SlurmError as error:
+            print(f"job {job_number} goes on ({error}): scancel it", file=sys.stderr)
         raise
     return run.outcome()

@@ -6,11 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from ringshard.launch.environment import slurm_environment
+
 _PATIENCE_S = 30
 
 
 class SlurmError(Exception):
     """A command of Slurm is not there, failed, or did not answer; `str()` is what it said."""
+
+    @property
+    def sentence(self) -> str:
+        """For the user of a command that can't go on without."""
+        return f"Slurm does not answer as it should ({self}): give the command again later"
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,9 @@ class Queued:
 def call(*command: str) -> str:
     """What a command of Slurm prints; raises SlurmError."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)
+        done = subprocess.run(
+            command, env=slurm_environment(), capture_output=True, text=True, timeout=_PATIENCE_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"{command[0]}: {error}") from error
     if done.returncode:

@@ -11,8 +11,9 @@ from submitit.slurm.slurm import _make_sbatch_string
 from ringshard.config.schema.hardware import Device
 from ringshard.config.schema.job import Job
 
-# An early signal waits until the agent can answer, instead of ending Python while it starts.
-_BLOCK = "env --block-signal=USR2,TERM,INT"
+BLOCK = "env --block-signal=USR2,TERM,INT"
+"""In front of Python: an early signal waits until the agent can answer, instead of ending Python
+while it starts. Coreutils have it since 8.31."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Request:
 
 def python_of(job: Job) -> str:
     """The nodes' Python, which begins with its stop signals blocked."""
-    return f"{_BLOCK} {shlex.quote(job.hardware.slurm.python or sys.executable)}"
+    return f"{BLOCK} {shlex.quote(job.hardware.slurm.python or sys.executable)}"
 
 
 def resources(
@@ -71,15 +72,29 @@ def resources(
         "setup": [*slurm.setup, *_import_from(source)] or None,
         "array_parallelism": parallel or 100_000,
         # srun does not take over --cpus-per-task from sbatch since Slurm 22.05.
-        "srun_args": ["--kill-on-bad-exit=1", "--wait=60", f"--cpus-per-task={cpus}"],
+        "srun_args": ["--kill-on-bad-exit=1", f"--wait={wait_s(job)}", f"--cpus-per-task={cpus}"],
     }
     more: dict[str, Any] = {"requeue": True}
     if dependencies:
-        more["kill-on-invalid-dep"] = "yes"
-    kept = {key: value for key, value in asked.items() if value is not None}
+        more["kill_on_invalid_dep"] = "yes"
+    more |= {_as_submitit(key): value for key, value in slurm.extra.items()}
+    left_out = {key for key, value in more.items() if value is None}
+    kept = {key: value for key, value in asked.items() if value is not None and key not in left_out}
     # Of these two submitit has defaults of its own.
     kept |= {"time": slurm.time_minutes, "wckey": None}
-    return kept | {"additional_parameters": more | slurm.extra}
+    told = {key: value for key, value in more.items() if value is not None}
+    return kept | {"additional_parameters": told}
+
+
+def _as_submitit(key: str) -> str:
+    """Its spelling of a flag of sbatch: in any other, both would be in the script."""
+    same = key.replace("-", "_")
+    return "open-mode" if same == "open_mode" else same
+
+
+def wait_s(job: Job) -> int:
+    """How long the nodes wait for the first one, which may still ship points [s]."""
+    return max(60, round(job.tracking.flush_timeout_s) + 30)
 
 
 def _memory(gigabytes: float | None) -> str | None:

@@ -1,5 +1,9 @@
 """Sends runs to Slurm: all that can be refused is, before anything is written or submitted."""
 
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,19 +12,21 @@ from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
 from ringshard.launch import show
 from ringshard.launch.code import Code, code_of
+from ringshard.launch.environment import unused
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, after, batches
 from ringshard.launch.slurm.data import Preparing, prepared_by
+from ringshard.launch.slurm.request import BLOCK
 from ringshard.launch.slurm.submission import Submission, submit
 from ringshard.launch.snapshot import Frozen, snapshot
 from ringshard.launch.state import Queue, State, ask_queue, is_wanted, job_id, state
 
 
 def require_cluster() -> None:
-    """Raises ConfigError on a machine that no Slurm answers."""
+    """Raises ConfigError on a machine that no Slurm answers, or whose jobs would not start."""
     try:
         queue.read_queue()
     except queue.SlurmError as error:
@@ -28,6 +34,17 @@ def require_cluster() -> None:
             f"hardware.scheduler=slurm: no Slurm answers here ({error}): submit on a machine of the"
             " cluster, or use hardware=cpu_local or gpu_local"
         ) from error
+    if subprocess.run([*shlex.split(BLOCK), "true"], capture_output=True).returncode:
+        raise ConfigError(
+            f"hardware.scheduler=slurm: `{BLOCK}` does not work here, and no job would start: put"
+            " coreutils 8.31 or newer first in PATH, here and on the nodes"
+        )
+
+
+def tell_unused(job: Job) -> None:
+    """Says on stderr what the shell asks of sbatch in vain."""
+    for sentence in unused(job.hardware.slurm):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, State]]]:
@@ -75,8 +92,11 @@ def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str,
     return found
 
 
-def submit_all(command: Command, runs: list[Run], missing: list[Job], module: str) -> list[str]:
-    """Freezes runs and submits them; the ids of the jobs. To be called within `submitting`.
+def submit_all(
+    command: Command, runs: list[Run], missing: list[Job], module: str
+) -> Iterator[tuple[str, list[Run]]]:
+    """Freezes runs and submits them; the id of each job as soon as there is one, and its runs. To
+    be called within `submitting`.
 
     missing: jobs whose data are to be prepared first, by jobs of their own. Raises ConfigError
     where sbatch refuses; what it has taken before that stays.
@@ -86,17 +106,17 @@ def submit_all(command: Command, runs: list[Run], missing: list[Job], module: st
     code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
     data = {id(one): prepared_by(one, root, code.source) for one in missing}
-    ids: list[str] = []
+    last = None
     for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
         alike = [run for run in runs if data.get(id(run.job)) == waits_for]
         planned = plan([by_path[str(run.dir.path)] for run in alike], module)
         needs = dependencies(job) + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
         for submission in batches(planned, code.source, needs, _max_array()):
-            if ids and job.launcher.max_parallel:  # else each array would run that many
-                submission = after(submission, ids[-1])
+            if last and job.launcher.max_parallel:  # else each array would run that many
+                submission = after(submission, last)
             members = [by_path[task.run_dir] for task in submission.runs]
-            ids.append(_submit(command, root, submission, members, waits_for, found))
-    return ids
+            last = _submit(command, root, submission, members, waits_for, found)
+            yield last, members
 
 
 def _submit(
@@ -131,12 +151,15 @@ def _frozen(run: Run, code: Frozen) -> Run:
 
 
 def _max_array() -> int:
-    """MaxArraySize is the largest index and one; Slurm's own default is 1001."""
-    return queue.number("MaxArraySize", 1001)
+    """MaxArraySize is the largest index and one; Slurm's own default is 1001, and 0 says that there
+    are no arrays: each run is a job then."""
+    return max(1, queue.number("MaxArraySize", 1001))
 
 
-def announce_end(runs: list[Run], ids: list[str]) -> None:
-    """What was submitted, and the commands with which it is followed, cancelled and compared."""
+def announce_end(taken: dict[str, list[Run]]) -> None:
+    """What was submitted, the runs by the id of their job, and the commands with which it is
+    followed, cancelled and compared."""
+    ids, runs = list(taken), [run for members in taken.values() for run in members]
     folder = runs[0].dir.path if len(runs) == 1 else runs[0].dir.path.parent
     ours, here = show.typed("ringshard"), show.short(folder)
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

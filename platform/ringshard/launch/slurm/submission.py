@@ -7,8 +7,9 @@ knows whether sbatch took it.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -20,11 +21,15 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
-from ringshard.launch.environment import in_environment, submission_environment
+from ringshard.launch.environment import in_environment, slurm_environment
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.slurm.request import Request
 from ringshard.launch.slurm.task import Task
+
+_LATER = r"\w*MaxSubmit\w*|[Tt]imed out|temporarily"
+"""Where sbatch would take the same job at another time: the limits of jobs, a busy controller."""
 
 
 class Called(Protocol):
@@ -97,9 +102,12 @@ def submit(
     write()
     try:
         job_id = _sbatch(submission)
-    except ConfigError:
-        mark.unlink(missing_ok=True)
+    except ConfigError as error:
         take_back()
+        with suppress(SlurmError):  # the mark stays
+            queue.cancel(_jobs_named(folder.name))
+            if "timed out" not in str(error):  # else Slurm may take the job later on
+                mark.unlink()
         raise
     _note(replace(submission, job_id=job_id))
     mark.unlink()
@@ -111,7 +119,7 @@ def _sbatch(submission: Submission) -> str:
     executor = SlurmExecutor(request.folder, python=request.python)
     executor.update_parameters(**request.parameters)
     try:
-        with in_environment(submission_environment()), _silent(), executor.batch():
+        with in_environment(slurm_environment()), _silent(), executor.batch():
             jobs = [executor.submit(task) for task in submission.tasks]
     except (FailedJobError, FailedSubmissionError) as error:
         raise ConfigError(_refusal(error)) from error
@@ -137,13 +145,19 @@ def _settle(root: Path, mark: Path) -> None:
     cancelled, for its pickles may be missing."""
     file = root / "slurm" / mark.name / "submission.json"
     told = read_json(file) or {"members": []}
-    jobs = [job for job in queue.read_queue().values() if job.name == mark.name]
+    jobs = _jobs_named(mark.name)
     begun = [_started_as(RunDir(Path(path)), attempt) for path, attempt in told["members"]]
-    if jobs and begun and not any(begun):
-        queue.cancel({job.job_id.split("_")[0] for job in jobs})
-    elif jobs:
-        write_json(file, told | {"job_id": jobs[0].job_id.split("_")[0]})
+    if jobs and any(begun):
+        write_json(file, told | {"job_id": jobs[0]})
+    else:
+        queue.cancel(jobs)
     mark.unlink()
+
+
+def _jobs_named(name: str) -> list[str]:
+    """The ids of the jobs of a submission that have not ended; an array has one."""
+    found = (job for job in queue.read_queue().values() if job.name == name)
+    return list(dict.fromkeys(job.job_id.split("_")[0] for job in found))
 
 
 def _started_as(run: RunDir, attempt: int) -> bool:
@@ -154,4 +168,6 @@ def _refusal(error: Exception) -> str:
     """sbatch's own words, of which the last line says most."""
     lines = [line for line in str(error).splitlines() if "error" in line or "sbatch" in line]
     words = (lines or [str(error)])[-1].removeprefix("sbatch: ").removeprefix("error: ").strip()
+    if found := re.search(_LATER, str(error)):
+        return f"sbatch refuses the job ({found[0]}: {words}): give the command again later"
     return f"sbatch refuses the job ({words}): change hardware.slurm or hardware.nodes"

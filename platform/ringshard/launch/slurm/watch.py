@@ -11,7 +11,7 @@ from ringshard import child
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import State, ask_queue, state
+from ringshard.launch.state import QueueWatch, State, state
 from ringshard.launch.table import error, table
 
 _EVERY_S = 2.0
@@ -26,7 +26,7 @@ def watch(runs: list[Run]) -> int:
         ours = show.typed("ringshard")
         print(f"\nleft; they go on: {ours} runs list {here}, {ours} runs cancel {here}")
         return 130
-    manifest.write(runs, ask_queue())
+    manifest.write(runs)
     synchronize(runs)
     show.results(runs)
     return 0 if all(stands is State.done for stands in ended.values()) else 1
@@ -34,11 +34,11 @@ def watch(runs: list[Run]) -> int:
 
 def _follow(runs: list[Run]) -> dict[Path, State]:
     """A live table on a terminal; elsewhere a line whenever a run stands otherwise."""
-    console, before = Console(), dict[Path, State]()
+    console, before, queue = Console(), dict[Path, State](), QueueWatch()
     own = show.own_overrides(runs) if runs[1:] else None
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            jobs = ask_queue()
+            jobs = queue.jobs(run.dir for run in runs)
             now = {run.dir.path: state(run.dir, jobs) for run in runs}
             if console.is_terminal:
                 live.update(table((run.dir for run in runs), now, own), refresh=True)

@@ -1,0 +1,177 @@
+"""What becomes of a submission that sbatch refuses, or seems to; Slurm's commands are stand-ins."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launch.commandline import answer, run_dirs
+
+from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
+from ringshard.config.schema.job import Job, Output
+from ringshard.errors import ConfigError
+from ringshard.launch.rundir import RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.batches import Planned, batches
+from ringshard.launch.slurm.data import prepared_by
+from ringshard.launch.slurm.one import run_one
+from ringshard.launch.slurm.start import require_cluster
+from ringshard.launch.slurm.submission import submit, submitting
+
+Commands = Callable[..., Path]
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Puts commands of Slurm into the path, each as a line of shell; the folder that they may
+    write to."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def put(**lines: str) -> Path:
+        for name, line in {"srun": "", "scancel": f"echo $* >> {folder}/gone", **lines}.items():
+            (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+            (folder / name).chmod(0o755)
+        return folder
+
+    return put
+
+
+def job(root: Path) -> Job:
+    return Job(hardware=Hardware(Scheduler.slurm), output=Output(str(root), "run"))
+
+
+@pytest.mark.parametrize(
+    "sbatch",
+    ["echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1", "echo Thanks"],
+)
+def test_a_job_that_slurm_took_though_sbatch_said_no_goes_on_as_a_ghost(
+    sbatch: str, tmp_path: Path, commands: Commands
+) -> None:
+    (one,) = batches([Planned(job(tmp_path), RunDir(tmp_path / "r"), 1)], None, [], 16)
+    queued = f"echo '7|{one.request.name}|PENDING|None'; echo '8|other|PENDING|None'"
+    folder, back = commands(sbatch=sbatch, squeue=queued), tmp_path / "back"
+    with pytest.raises(ConfigError), submitting(tmp_path):
+        submit(tmp_path, one, lambda: None, back.touch)
+    assert (folder / "gone").read_text() == "7\n" and back.exists()
+
+
+def test_a_ghost_that_comes_late_is_never_looked_for(tmp_path: Path, commands: Commands) -> None:
+    (one,) = batches([Planned(job(tmp_path), RunDir(tmp_path / "r"), 1)], None, [], 16)
+    folder = commands(sbatch="echo 'error: Socket timed out' >&2; exit 1", squeue="")
+    with pytest.raises(ConfigError), submitting(tmp_path):
+        submit(tmp_path, one, lambda: None)
+    assert not (folder / "gone").exists()
+    commands(squeue=f"echo '7|{one.request.name}|PENDING|None'")
+    with submitting(tmp_path):
+        assert (folder / "gone").read_text() == "7\n"
+    assert not list((tmp_path / "slurm/open").iterdir())
+
+
+def test_the_runs_of_one_root_wait_for_the_data_of_another(
+    tmp_path: Path, commands: Commands
+) -> None:
+    """Each looks for the answer in its own root, also where both prepare the same data."""
+    folder = commands(sbatch="echo Submitted batch job 7", squeue="")
+    with submitting(tmp_path / "a"):
+        first = prepared_by(job(tmp_path / "a"), tmp_path / "a", None)
+    name = Path(first.folder).name
+    commands(sbatch="echo Submitted batch job 8", squeue=f"echo '7|{name}|PENDING|None'")
+    assert prepared_by(job(tmp_path / "a"), tmp_path / "a", None) == first
+    with submitting(tmp_path / "b"):
+        assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
+    assert not (folder / "gone").exists()
+
+
+def test_data_are_prepared_with_the_qos_and_constraint_of_another_partition(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands(sbatch="echo Submitted batch job 7", squeue="")
+    asked = job(tmp_path)
+    asked.hardware.slurm = Slurm("gpu", "lab", "long", constraint="h100", prepare_partition="cpu")
+    with submitting(tmp_path):
+        prepared_by(asked, tmp_path, None)
+    (script,) = (tmp_path / "slurm").glob("data-*/*submission.sh")
+    text = script.read_text()
+    assert "--partition=cpu\n" in text and "--account=lab\n" in text
+    assert "qos" not in text and "constraint" not in text
+
+
+def test_a_cluster_without_arrays_ends_in_a_traceback(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "setting", lambda name, default: "0")
+    commands(sbatch="exit 1", squeue="")
+    shown = answer(tmp_path, "hardware=slurm_cpu", "-m", "train.seed=1,2", "--dry-run")
+    assert shown.returncode == 0 and shown.stdout.count("#!/bin/bash") == 2
+    assert "--array" not in shown.stdout
+
+
+def test_jobs_die_without_a_word_where_env_can_not_block_signals(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands(squeue="")
+    require_cluster()
+    commands(env="exit 125")
+    with pytest.raises(ConfigError, match=r"coreutils 8\.31"):
+        require_cluster()
+
+
+def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
+    tmp_path: Path, commands: Commands
+) -> None:
+    """The data, and the first of two arrays."""
+    folder = tmp_path / "bin"
+    limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Job violates policy"
+    sbatch = f"""
+        [ $(wc -l < {folder}/queue) = 2 ] && {{ printf '{limit}' >&2; exit 1; }}
+        id=$(($(wc -l < {folder}/queue) + 1))
+        echo "$id|$(sed -n 's/#SBATCH --job-name=//p' $1)|PENDING|None" >> {folder}/queue
+        echo Submitted batch job $id
+    """
+    (folder / "queue").touch()
+    commands(sbatch=sbatch, squeue=f"cat {folder}/queue")
+    nodes = ("hardware.nodes=1,2", "parallelism.dp_shard=-1", "sweep.name=night")
+    done = answer(tmp_path, "hardware=slurm_cpu", "-m", *nodes)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "sbatch refuses the job (QOSMaxSubmitJobPerUserLimit: Job violates policy): give the"
+        " command again later"
+    )
+    assert "1 run as job 2\n" in done.stdout
+    (run,) = run_dirs(tmp_path)
+    told = json.loads((run.parent / "manifest.json").read_text())["members"]
+    assert sorted(member["state"] for member in told.values()) == ["new", "pending"]
+    assert told[run.name]["job"] == "2"
+
+
+def test_a_hiccup_of_squeue_ends_in_a_traceback(tmp_path: Path, commands: Commands) -> None:
+    """The second question is the one that fails."""
+    seen = tmp_path / "seen"
+    squeue = f"[ -e {seen} ] && {{ echo 'error: Unable to contact' >&2; exit 1; }}\ntouch {seen}"
+    commands(sbatch="echo Submitted batch job 7", squeue=squeue)
+    done = answer(tmp_path, "hardware=slurm_cpu")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Slurm does not answer as it should (squeue: error: Unable to contact): give the command"
+        " again later\n"
+    )
+
+
+def test_ctrl_c_ends_in_a_traceback_and_leaves_the_job_without_a_word(
+    tmp_path: Path,
+    commands: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    gone = "echo 'error: Unable to contact' >&2; exit 1"
+    commands(sbatch="echo Submitted batch job 7", squeue="", scancel=gone)
+    monkeypatch.setattr("ringshard.launch.slurm.one.state", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_one(RunDir(tmp_path / "r"), job(tmp_path), "standin", {}, [])
+    assert "job 7 goes on (scancel: error: Unable to contact)" in capsys.readouterr().err
