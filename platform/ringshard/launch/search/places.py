@@ -60,9 +60,8 @@ class Here:
         agent = self._agents.get(run.path)
         if agent and agent.poll() is None:
             return State.running
-        return state(
-            run, self._watched.jobs([run]) if job_id(run) else None
-        )  # or a search on Slurm began it
+        jobs = self._watched.jobs([run]) if job_id(run) else None
+        return state(run, jobs)  # of a run that a search on Slurm began, the queue tells
 
     def prepare(self, run: Run) -> None:
         """See Place."""
