@@ -91,6 +91,24 @@ def test_a_full_disk_is_noticed_when_it_is_full(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_save_left_takes_the_room_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that holds one checkpoint."""
+    usage = shutil.disk_usage(tmp_path)
+
+    def of_small_disk(root: Path) -> Any:
+        left = sum(path.stat().st_size for path in root.rglob("*"))
+        return usage._replace(free=50_000 - left)
+
+    monkeypatch.setattr(shutil, "disk_usage", of_small_disk)
+    for folder in (".tmp-step-00000001-x", ".trash-step-00000000-x"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__0_0.distcp").write_bytes(bytes(40_000))
+    path = Run(sharded=False).save(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def _many(root: Path) -> tuple[int, int]:
     """Growth of memory over 50 saves, and the size of a checkpoint [bytes]."""
     model = torch.nn.Linear(1000, 1000)  # 4 MB, and twice that in the optimizer

@@ -74,6 +74,11 @@ def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
         stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
         if checkpoint != newest and not stays and not _is_read(checkpoint):
             _take_off(checkpoint, ".trash")
+    remove_leftovers(root)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Removes what killed saves and removals have left; while nothing is being written."""
     for leftover in (*root.glob(".trash-*"), *root.glob(".tmp-*")):
         shutil.rmtree(leftover, ignore_errors=True)
 

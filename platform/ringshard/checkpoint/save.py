@@ -84,6 +84,7 @@ def write(
 def _begin(root: Path, step: int, needed: int) -> Path | None:
     """See `directory.begin`; raises OSError where the disk can't take that many bytes."""
     root.mkdir(parents=True, exist_ok=True)
+    directory.remove_leftovers(root)  # they may be what fills the disk
     free = shutil.disk_usage(root).free
     if free < needed:
         raise OSError(
