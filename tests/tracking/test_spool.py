@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ringshard.tracking.spool import Record, Spool, read_spool, spools
+from ringshard.tracking.spool import Record, Spool, Steps, read_spool, spools
 
 
 def records(path: Path, offset: int = 0) -> list[Record | None]:
@@ -142,6 +144,32 @@ def test_a_resumed_run_repeats_no_step(tmp_path: Path, attempt: int, restart: in
         if record and spool.fresh(record)
     ]
     assert kept == list(range(9))
+
+
+@pytest.mark.parametrize("loss", ["refused", "damaged"])
+def test_lines_that_were_lost_once_are_lost_when_they_are_trained_again(
+    tmp_path: Path, loss: str
+) -> None:
+    path = write(tmp_path, range(10))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lost = b"" if loss == "refused" else b"{damaged}\n"
+    path.write_bytes(b"".join(lines[:4]) + lost + b"".join(lines[7:]))
+    write(tmp_path, range(3, 12), attempt=2)
+    write(tmp_path, range(8, 13), attempt=3)
+    kept = [
+        [record.step for record, _ in read_spool(spool.path) if record and spool.fresh(record)]
+        for spool in spools(tmp_path)
+    ]
+    assert kept == [[0, 1, 2, 3, 7, 8, 9], [4, 5, 6, 10, 11], [12]]
+
+
+@given(st.lists(st.integers(0, 20)))
+def test_steps_are_no_set(numbers: list[int]) -> None:
+    steps = Steps()
+    for number in numbers:
+        steps.add(number)
+    assert [n for n in range(-1, 22) if n in steps] == sorted(set(numbers))
+    assert [n for n in range(-1, 22) if n in steps.copy()] == sorted(set(numbers))
 
 
 def test_an_evaluation_missed_by_the_killed_attempt_is_kept(tmp_path: Path) -> None:
