@@ -133,6 +133,23 @@ def test_what_is_no_number_is_dropped_and_counted(tmp_path: Path) -> None:
     assert spool.dropped == 1
 
 
+def test_a_spool_that_the_disk_does_not_take_stops_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, 1)
+    asked: list[Path] = []
+
+    def refuse(descriptor: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        raise OSError
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    spool.sync()
+    spool.close()
+    spool.sync()
+    assert asked == [spool.path]
+
+
 @pytest.mark.parametrize(("attempt", "restart"), [(2, 0), (1, 1)])
 def test_a_resumed_run_repeats_no_step(tmp_path: Path, attempt: int, restart: int) -> None:
     write(tmp_path, range(6))

@@ -76,6 +76,12 @@ class Spool:
         if self._unfinished:
             raise OSError("the disk took a part of the line")
 
+    def sync(self) -> None:
+        """Bring to the disk what was logged, as far as the disk lets it."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.fsync(self._file)
+
     def close(self) -> None:
         """Close the file; later calls of `log` only count.
 
