@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
+from ringshard.checkpoint import manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -68,6 +69,41 @@ def test_a_damaged_checkpoint_is_used(
             assert any(tmp_path.glob("damaged-step-00000002-*"))
 
 
+def unreadable(monkeypatch: pytest.MonkeyPatch, checkpoint: str, number: int) -> None:
+    """Reading tensors of this checkpoint fails."""
+    blocks = manifest._blocks
+
+    def of_broken_disk(file: Any, length: int) -> Iterator[bytes]:
+        if checkpoint in file.name and file.name.endswith(".distcp"):
+            raise OSError(number, os.strerror(number), file.name)
+        return blocks(file, length)
+
+    monkeypatch.setattr(manifest, "_blocks", of_broken_disk)
+
+
+@pytest.mark.parametrize("verify", [Verify.shard, Verify.full])
+def test_a_block_that_the_disk_has_lost_ends_the_run(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    unreadable(monkeypatch, "step-00000002", errno.EIO)
+    for step, said, listed in run_ranks(2, restored, tmp_path, verify):
+        assert step == 1 and listed == ["step-00000001"]
+        assert "step-00000002 is damaged" in said[0] and "Input/output error" in said[0]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
+def test_what_another_try_may_read_is_called_damaged(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(sharded=False)
+    run.save(tmp_path)
+    unreadable(monkeypatch, "step-00000000", number)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        run.restore(tmp_path)
+    assert list(committed(tmp_path)) == [0]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_bit_anywhere_in_the_tensors_is_overlooked(seed: int, tmp_path: Path) -> None:
     run = Run(sharded=False)
@@ -100,10 +136,10 @@ def test_a_damaged_checkpoint_that_was_asked_for_is_replaced_by_another(tmp_path
 
 
 def _flipped_item(path: Path) -> int:
-    manifest = Manifest.read(path)
-    for item in manifest.files["__1_0.distcp"].items:
+    written = Manifest.read(path)
+    for item in written.files["__1_0.distcp"].items:
         try:
-            manifest.check_items(path, "__1_0.distcp", {(item.offset, item.length)})
+            written.check_items(path, "__1_0.distcp", {(item.offset, item.length)})
         except DamagedError:
             return item.offset
     raise AssertionError("all are intact")
