@@ -15,7 +15,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard.checkpoint import manifest
+from ringshard.checkpoint import load, manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -102,6 +102,22 @@ def test_what_another_try_may_read_is_called_damaged(
     with pytest.raises(OSError, match=os.strerror(number)):
         run.restore(tmp_path)
     assert list(committed(tmp_path)) == [0]
+
+
+def _on_a_node_that_sees_nothing(root: Path) -> tuple[str, list[int]]:
+    load.PATIENCE_S = 0.0
+    if torch.distributed.get_rank() == 1:
+        load.is_listed = lambda path: False  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError) as error:
+        Run(seed=9).restore(root)
+    return str(error.value), list(committed(root))
+
+
+def test_a_checkpoint_that_one_node_does_not_see_is_called_damaged(tmp_path: Path) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    for told, listed in run_ranks(2, _on_a_node_that_sees_nothing, tmp_path):
+        assert told == f"checkpoint {tmp_path / 'step-00000002'} is not there on every rank"
+        assert listed == [1, 2]
 
 
 @pytest.mark.parametrize("seed", range(10))
