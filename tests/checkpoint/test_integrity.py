@@ -216,6 +216,32 @@ def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None
     assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
 
 
+def test_a_checkpoint_of_another_user_keeps_older_ones_from_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(sharded=False)
+    for run.step in (1, 2):
+        run.save(tmp_path)
+    open_, others = Path.open, tmp_path / "step-00000001/manifest.json"
+
+    def refused(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if path == others and mode != "rb":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refused)
+    run.step = 3
+    run.save(tmp_path, keep=1)
+    assert list(committed(tmp_path)) == [1, 3]
+
+
+def test_a_pin_that_is_just_taken_away_is_an_error(tmp_path: Path) -> None:
+    path = Run(sharded=False).save(tmp_path)
+    pin(path, "mine")
+    (tmp_path / "pins/other").symlink_to("gone")
+    assert pins(tmp_path) == {"mine": path.name}
+
+
 def _drawn(path: Path, save: bool) -> Any:
     rank = torch.distributed.get_rank()
     for number, seed in enumerate((random.seed, np.random.seed, torch.manual_seed)):

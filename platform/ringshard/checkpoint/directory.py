@@ -6,12 +6,11 @@ what a killed save leaves behind is never listed, and what is listed is never wr
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -96,8 +95,12 @@ def unpin(root: Path, reason: str) -> None:
 
 def pins(root: Path) -> dict[str, str]:
     """Names of checkpoints by the reason they are kept for."""
-    files = (root / PINS).iterdir() if (root / PINS).is_dir() else ()
-    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name[0] != "."}
+    found = {}
+    for file in (root / PINS).iterdir() if (root / PINS).is_dir() else ():
+        if file.name[0] != ".":
+            with suppress(FileNotFoundError):  # unpinned meanwhile
+                found[file.name] = file.read_text(encoding="utf-8")
+    return found
 
 
 def named(root: Path, name: str) -> Path | None:
@@ -131,13 +134,12 @@ def reading(checkpoint: Path) -> Iterator[None]:
 
 
 def _is_read(checkpoint: Path) -> bool:
-    descriptor = os.open(checkpoint / MANIFEST, os.O_RDWR)  # NFS locks what may be written
+    """Or may be: another user's can't be locked."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with (checkpoint / MANIFEST).open("rb+") as file:  # NFS locks what may be written
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
         return True
-    finally:
-        os.close(descriptor)
     return False
 
 
