@@ -71,10 +71,10 @@ def test_a_process_that_died_in_a_line_does_not_spoil_the_next_one(tmp_path: Pat
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """No file can grow beyond its first line."""
+def full_disk(size: int = 100) -> Iterator[None]:
+    """No file can grow beyond its first line, or `size`."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
         yield
     finally:
@@ -97,6 +97,40 @@ def dropped(run_dir: Path) -> list[tuple[int, int]]:
 
 
 def test_a_full_disk_drops_and_counts(tmp_path: Path) -> None:
+    dropping(tmp_path).log(4, {"train/loss": 1.0})
+    assert dropped(tmp_path) == [(0, 0), (4, 3)]
+
+
+@pytest.mark.parametrize("end", ["whole", "torn"])
+def test_a_line_of_which_the_disk_took_a_part_counts_twice(tmp_path: Path, end: str) -> None:
+    path = write(tmp_path, range(2))
+    if end == "torn":
+        os.truncate(path, path.stat().st_size - 5)
+    spool = Spool(tmp_path, 1)
+    with full_disk(path.stat().st_size + 20):
+        spool.log(2, {"train/loss": 1.0})
+    spool.log(3, {"train/loss": 1.0})
+    before = [0, 1] if end == "whole" else [0, None]
+    assert [record and record.step for record in records(path)] == [*before, 3]
+    assert spool.dropped == 1
+
+
+def test_a_part_of_a_line_takes_the_room_of_the_one_that_tells_of_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1)
+    spool.log(0, {"train/loss": 1.0})
+    with full_disk(200):
+        spool.log(1, {"train/loss" + 200 * "s": 1.0})
+        spool.close()
+    assert dropped(tmp_path) == [(0, 0), (1, 1)]
+
+
+def test_a_part_of_a_line_that_stays_spoils_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, length: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
     dropping(tmp_path).log(4, {"train/loss": 1.0})
     assert dropped(tmp_path) == [(0, 0), (4, 3)]
 

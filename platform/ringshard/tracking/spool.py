@@ -72,9 +72,17 @@ class Spool:
         if self._unfinished:
             line = b"\n" + line
         written = os.write(self._file, line)
-        self._unfinished = written < len(line)
-        if self._unfinished:
+        if written < len(line):
+            self._take_back(self._file, written)
             raise OSError("the disk took a part of the line")
+        self._unfinished = False
+
+    def _take_back(self, file: int, written: int) -> None:
+        """A part of a line would count as damaged beside dropped, and its room may do for less."""
+        try:
+            os.ftruncate(file, os.fstat(file).st_size - written)
+        except OSError:
+            self._unfinished = True
 
     def sync(self) -> None:
         """Bring to the disk what was logged, as far as the disk lets it."""
