@@ -15,7 +15,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard.checkpoint import load, manifest
+from ringshard.checkpoint import directory, load, manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -233,6 +233,32 @@ def test_a_checkpoint_of_another_user_keeps_older_ones_from_removal(
     run.step = 3
     run.save(tmp_path, keep=1)
     assert list(committed(tmp_path)) == [1, 3]
+
+
+def test_a_checkpoint_is_removed_while_a_reader_takes_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its lock and its removal."""
+    run = Run(sharded=False)
+    path = run.save(tmp_path)
+    take_off, held = directory._take_off, []
+
+    def beside_a_reader(checkpoint: Path, what: str) -> None:
+        with (checkpoint / "manifest.json").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(checkpoint)
+        take_off(checkpoint, what)
+
+    monkeypatch.setattr(directory, "_take_off", beside_a_reader)
+    directory.prune(tmp_path, tmp_path / "step-00000001", keep=0, keep_every=0)
+    assert held == [] and path.exists()
+    run.step = 1
+    run.save(tmp_path, keep=1)
+    assert held == [path] and not path.exists()
+    with pytest.raises(directory.RemovedError, match="has just been removed"), reading(path):
+        pass
 
 
 def test_a_pin_that_is_just_taken_away_is_an_error(tmp_path: Path) -> None:

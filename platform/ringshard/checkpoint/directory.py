@@ -10,11 +10,12 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
 from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.errors import ConfigError
 from ringshard.files import sync, write_whole
 
 METADATA = ".metadata"
@@ -23,6 +24,13 @@ TRAIN_STATE = "train_state.json"
 """The position of the run."""
 PINS = "pins"
 """Folder of files, one for each reason, that hold the name of a checkpoint to be kept."""
+
+
+class RemovedError(ConfigError):
+    """A checkpoint has been removed before it could be read."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(f"checkpoint {checkpoint} has just been removed: take another one")
 
 
 def committed(root: Path) -> dict[int, Path]:
@@ -71,8 +79,8 @@ def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
     pinned = set(pins(root).values())
     for step, checkpoint in list(committed(root).items())[:-keep] if keep else ():
         stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
-        if checkpoint != newest and not stays and not _is_read(checkpoint):
-            _take_off(checkpoint, ".trash")
+        if checkpoint != newest and not stays:
+            _remove_unless_read(checkpoint)
     remove_leftovers(root)
 
 
@@ -127,20 +135,23 @@ def reject(checkpoint: Path, why: str) -> None:
 
 @contextmanager
 def reading(checkpoint: Path) -> Iterator[None]:
-    """Nobody removes the checkpoint meanwhile."""
-    with (checkpoint / MANIFEST).open("rb") as file:
+    """Nobody removes the checkpoint meanwhile; raises RemovedError where somebody just has."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context((checkpoint / MANIFEST).open("rb"))
+        except FileNotFoundError as error:
+            raise RemovedError(checkpoint) from error
         fcntl.flock(file, fcntl.LOCK_SH)
+        if not is_complete(checkpoint):
+            raise RemovedError(checkpoint)
         yield
 
 
-def _is_read(checkpoint: Path) -> bool:
-    """Or may be: another user's can't be locked."""
-    try:
-        with (checkpoint / MANIFEST).open("rb+") as file:  # NFS locks what may be written
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    return False
+def _remove_unless_read(checkpoint: Path) -> None:
+    # NFS locks what may be written, and another user's checkpoint may not be.
+    with suppress(BlockingIOError, PermissionError), (checkpoint / MANIFEST).open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_off(checkpoint, ".trash")
 
 
 def _take_off(checkpoint: Path, what: str) -> None:
