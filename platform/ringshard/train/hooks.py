@@ -122,7 +122,8 @@ class Save:
             trainer.spool.sync()
         self._wait(trainer)
         loss = self.evaluation.loss_at(trainer.state.step)
-        self.saver.start(trainer.state, trainer.model, trainer.optimizer, loss)
+        save = self.saver.start if self.config.asynchronous else self.saver.save
+        save(trainer.state, trainer.model, trainer.optimizer, loss)
         if not self.config.asynchronous:
             self._wait(trainer)
         trainer.log({"checkpoint/stall_s": time.perf_counter() - started})
