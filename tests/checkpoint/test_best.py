@@ -1,11 +1,13 @@
 """The checkpoint of the lowest validation loss stays, whatever else goes."""
 
+import errno
 from pathlib import Path
 
 import pytest
 from checkpoint.network import Run
 from runs import curve, run_attempt, small_job
 
+from ringshard.checkpoint import directory
 from ringshard.checkpoint import save as saving
 from ringshard.checkpoint.best import loss_of
 from ringshard.checkpoint.directory import committed, named
@@ -42,6 +44,21 @@ def test_a_kill_after_the_commit_loses_the_best(
         patch.setattr(saving, "pin_best", lambda root: (_ for _ in ()).throw(KeyboardInterrupt))
         saved(tmp_path, {2: 2.0})
     assert saved(tmp_path, {3: 2.5}) == ([2, 3], tmp_path / "step-00000002")
+
+
+@pytest.mark.parametrize("what", ["pin_best", "prune"])
+def test_a_checkpoint_is_not_saved_when_older_ones_are_in_the_way(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    saved(tmp_path, {1: 3.0, 2: 4.0})
+    monkeypatch.setattr(saving if what == "pin_best" else directory, what, refuse)
+    with pytest.warns(UserWarning, match="step-00000003 is saved.*No space left"):
+        steps, best = saved(tmp_path, {3: 5.0})
+    assert steps == ([1, 3] if what == "pin_best" else [1, 2, 3])
+    assert best == tmp_path / "step-00000001"
 
 
 def test_a_run_keeps_another_one_than_that_of_its_lowest_loss(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`ringshard checkpoint …` on the checkpoints of a run that was trained."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from runs import curve, run_attempt, small_job
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
+from ringshard.checkpoint import directory
 from ringshard.checkpoint.commands import app
 from ringshard.checkpoint.export import to_torch, to_transformers
+from ringshard.checkpoint.manifest import Manifest
 from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
 from ringshard.errors import ConfigError
@@ -97,6 +100,43 @@ def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     assert ringshard("verify", run) == (0, "step-00000004: intact\nstep-00000008: intact\n")
     code, told = ringshard("export", run, "--to", tmp_path / "model")
     assert code == 0 and told.startswith("step-00000008 is in ")
+
+
+EXPORT = ["export", "--to", "{new}"]
+
+
+@pytest.mark.parametrize("words", [["verify"], EXPORT, [*EXPORT, "--format=torch"]])
+def test_a_checkpoint_is_removed_while_its_bytes_are_verified(
+    trained: Trained, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run)
+    verified, newest = Manifest.verified, directory.of_step(run / "checkpoints", 9)
+
+    def while_pruned(path: Path) -> Manifest:
+        directory.prune(path.parent, newest, keep=1, keep_every=0)
+        return verified(path)
+
+    monkeypatch.setattr(Manifest, "verified", while_pruned)
+    directory.unpin(run / "checkpoints", "best")
+    newest.mkdir()
+    Manifest({}).write(newest)
+    command, *options = words
+    step = ["--step", "8"]
+    code, _ = ringshard(command, run, *step, *(word.format(new=tmp_path / "n") for word in options))
+    assert code == 0 and directory.of_step(run / "checkpoints", 8).is_dir()
+
+
+def test_a_checkpoint_that_is_just_removed_is_called_damaged(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run)
+    listed = directory.committed(run / "checkpoints")
+    monkeypatch.setattr(directory, "committed", lambda root: listed)
+    shutil.rmtree(listed[4])
+    told = "step-00000004: removed meanwhile\nstep-00000008: intact\n"
+    assert ringshard("verify", run) == (0, told)
 
 
 @pytest.mark.parametrize(

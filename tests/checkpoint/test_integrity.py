@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
+from ringshard.checkpoint import directory, load, manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -68,6 +69,57 @@ def test_a_damaged_checkpoint_is_used(
             assert any(tmp_path.glob("damaged-step-00000002-*"))
 
 
+def unreadable(monkeypatch: pytest.MonkeyPatch, checkpoint: str, number: int) -> None:
+    """Reading tensors of this checkpoint fails."""
+    blocks = manifest._blocks
+
+    def of_broken_disk(file: Any, length: int) -> Iterator[bytes]:
+        if checkpoint in file.name and file.name.endswith(".distcp"):
+            raise OSError(number, os.strerror(number), file.name)
+        return blocks(file, length)
+
+    monkeypatch.setattr(manifest, "_blocks", of_broken_disk)
+
+
+@pytest.mark.parametrize("verify", [Verify.shard, Verify.full])
+def test_a_block_that_the_disk_has_lost_ends_the_run(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    unreadable(monkeypatch, "step-00000002", errno.EIO)
+    for step, said, listed in run_ranks(2, restored, tmp_path, verify):
+        assert step == 1 and listed == ["step-00000001"]
+        assert "step-00000002 is damaged" in said[0] and "Input/output error" in said[0]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
+def test_what_another_try_may_read_is_called_damaged(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(sharded=False)
+    run.save(tmp_path)
+    unreadable(monkeypatch, "step-00000000", number)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        run.restore(tmp_path)
+    assert list(committed(tmp_path)) == [0]
+
+
+def _on_a_node_that_sees_nothing(root: Path) -> tuple[str, list[int]]:
+    load.PATIENCE_S = 0.0
+    if torch.distributed.get_rank() == 1:
+        load.is_listed = lambda path: False  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError) as error:
+        Run(seed=9).restore(root)
+    return str(error.value), list(committed(root))
+
+
+def test_a_checkpoint_that_one_node_does_not_see_is_called_damaged(tmp_path: Path) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    for told, listed in run_ranks(2, _on_a_node_that_sees_nothing, tmp_path):
+        assert told == f"checkpoint {tmp_path / 'step-00000002'} is not there on every rank"
+        assert listed == [1, 2]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_bit_anywhere_in_the_tensors_is_overlooked(seed: int, tmp_path: Path) -> None:
     run = Run(sharded=False)
@@ -100,10 +152,10 @@ def test_a_damaged_checkpoint_that_was_asked_for_is_replaced_by_another(tmp_path
 
 
 def _flipped_item(path: Path) -> int:
-    manifest = Manifest.read(path)
-    for item in manifest.files["__1_0.distcp"].items:
+    written = Manifest.read(path)
+    for item in written.files["__1_0.distcp"].items:
         try:
-            manifest.check_items(path, "__1_0.distcp", {(item.offset, item.length)})
+            written.check_items(path, "__1_0.distcp", {(item.offset, item.length)})
         except DamagedError:
             return item.offset
     raise AssertionError("all are intact")
@@ -162,6 +214,58 @@ def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None
     path = save(place, run.state, run.model, run.optimizer, None)
     assert list(committed(tmp_path)) == [2, 4, 6, 7]
     assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
+
+
+def test_a_checkpoint_of_another_user_keeps_older_ones_from_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(sharded=False)
+    for run.step in (1, 2):
+        run.save(tmp_path)
+    open_, others = Path.open, tmp_path / "step-00000001/manifest.json"
+
+    def refused(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if path == others and mode != "rb":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refused)
+    run.step = 3
+    run.save(tmp_path, keep=1)
+    assert list(committed(tmp_path)) == [1, 3]
+
+
+def test_a_checkpoint_is_removed_while_a_reader_takes_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its lock and its removal."""
+    run = Run(sharded=False)
+    path = run.save(tmp_path)
+    take_off, held = directory._take_off, []
+
+    def beside_a_reader(checkpoint: Path, what: str) -> None:
+        with (checkpoint / "manifest.json").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(checkpoint)
+        take_off(checkpoint, what)
+
+    monkeypatch.setattr(directory, "_take_off", beside_a_reader)
+    directory.prune(tmp_path, tmp_path / "step-00000001", keep=0, keep_every=0)
+    assert held == [] and path.exists()
+    run.step = 1
+    run.save(tmp_path, keep=1)
+    assert held == [path] and not path.exists()
+    with pytest.raises(directory.RemovedError, match="has just been removed"), reading(path):
+        pass
+
+
+def test_a_pin_that_is_just_taken_away_is_an_error(tmp_path: Path) -> None:
+    path = Run(sharded=False).save(tmp_path)
+    pin(path, "mine")
+    (tmp_path / "pins/other").symlink_to("gone")
+    assert pins(tmp_path) == {"mine": path.name}
 
 
 def _drawn(path: Path, save: bool) -> Any:

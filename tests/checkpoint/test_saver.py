@@ -13,7 +13,9 @@ import torch
 import torch.distributed as dist
 from checkpoint.network import Run
 from ranks import run_ranks
+from runs import curve, run_attempt, small_job
 
+from ringshard.checkpoint import saver as saving_beside
 from ringshard.checkpoint.directory import committed
 from ringshard.checkpoint.load import latest
 from ringshard.checkpoint.manifest import DamagedError, Manifest
@@ -58,27 +60,43 @@ def test_a_save_is_committed_only_when_it_is_asked_for(tmp_path: Path) -> None:
     assert run_ranks(2, save) == [True, True]
 
 
-def _on_a_disk_that_refuses(root: Path, victim: int) -> tuple[str, int]:
+def _on_a_disk_that_refuses(root: Path, victim: int, at_once: bool) -> tuple[str, int]:
     """A file of one rank may have no more than 1,000 bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     run, beside = Run().train(1), saver(root)
+    save = beside.save if at_once else beside.start
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if dist.get_rank() == victim:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    run.start_saving(beside)
+    save(run.state, run.model, run.optimizer)
     with pytest.raises(OSError) as error:
         beside.wait()
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert latest(root) is None
-    run.train(1).start_saving(beside)
+    save(run.train(1).state, run.model, run.optimizer)
     beside.wait()
+    beside.close()
     return str(error.value), len(committed(root))
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_failed_save_is_told_to_one_rank_or_ends_saving(victim: int, tmp_path: Path) -> None:
-    for told, count in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim):
+def test_a_failed_save_is_told_to_one_rank_or_ends_saving(
+    victim: int, at_once: bool, tmp_path: Path
+) -> None:
+    for told, count in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim, at_once):
         assert "File too large" in told and count == 1
+
+
+def test_a_run_that_waits_for_its_saves_takes_the_memory_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = small_job(tmp_path, steps=8)
+    job.checkpoint.asynchronous = False
+    monkeypatch.delattr(saving_beside, "DefaultStager")
+    run_attempt(job, tmp_path / "run", 1, world=2)
+    assert list(committed(tmp_path / "run/checkpoints")) == [4, 8]
+    assert len(curve(tmp_path / "run", "checkpoint/write_s")) == 2
 
 
 def test_a_full_disk_is_noticed_when_it_is_full(
@@ -89,6 +107,24 @@ def test_a_full_disk_is_noticed_when_it_is_full(
     with pytest.raises(OSError, match="a checkpoint of 26,952 bytes, 100 bytes are free"):
         Run(sharded=False).save(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_save_left_takes_the_room_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that holds one checkpoint."""
+    usage = shutil.disk_usage(tmp_path)
+
+    def of_small_disk(root: Path) -> Any:
+        left = sum(path.stat().st_size for path in root.rglob("*"))
+        return usage._replace(free=50_000 - left)
+
+    monkeypatch.setattr(shutil, "disk_usage", of_small_disk)
+    for folder in (".tmp-step-00000001-x", ".trash-step-00000000-x"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__0_0.distcp").write_bytes(bytes(40_000))
+    path = Run(sharded=False).save(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def _many(root: Path) -> tuple[int, int]:

@@ -171,6 +171,13 @@ MISTAKES = {
     "user.path=x": "user.path=x would have no effect: user.modules=[NAME] is looked for in it",
     "launcher.on_failure=stop": "launcher.on_failure=stop would have no effect: there is one run",
     "experiment=overfit_batch checkpoint.keep=2": "checkpoint.keep=2 would have no effect",
+    "experiment=overfit_batch checkpoint.keep_every=2": "keep_every=2 would have no effect",
+    "experiment=overfit_batch checkpoint.keep_best=false": "keep_best=False would have no effect",
+    "experiment=overfit_batch checkpoint.asynchronous=false": "would have no effect: checkpoint.ev",
+    "experiment=overfit_batch checkpoint.max_failed_saves=9": "max_failed_saves=9 would have no",
+    "checkpoint.keep=0 checkpoint.keep_every=9": "no effect: checkpoint.keep=0 keeps all",
+    "optimizer=muon_hyperball optimizer.scale=spectral": "optimizer.scale=spectral would have no",
+    "optimizer=muon_mona_hyperball optimizer.scale=original": "normalize_update=false reads it",
     # resume
     "resume=/nope": "resume=/nope does not exist",
     "resume=/nope resume=/nope": "resume=/nope resume=/nope: one command goes on with one run",

@@ -18,7 +18,7 @@ BUGS = [
     Bug(
         "a step that was trained again is drawn twice",
         f"{REPORT}/record.py",
-        "curve.after(mark) if mark >= 0 else curve",
+        "curve.without(np.concatenate(before)) if before else curve",
         "curve",
         f"{RECORD}columns_differ_from_the_lines",
     ),

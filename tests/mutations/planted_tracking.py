@@ -11,7 +11,7 @@ BUGS = [
     Bug(
         "steps trained again are recorded twice",
         f"{TRACKING}/spool.py",
-        "{k: v for k, v in record.metrics.items() if record.step > marks.get(k, -math.inf)}",
+        "{k: v for k, v in record.metrics.items() if record.step not in self.known.get(k, ())}",
         "dict(record.metrics)",
         "tests/tracking/test_spool.py::test_a_resumed_run_repeats_no_step[2-0]",
     ),

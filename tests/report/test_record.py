@@ -18,13 +18,13 @@ Line = tuple[int, dict[str, float]]
 
 
 def slow(run_dir: Path) -> dict[str, list[tuple[int, float]]]:
-    """The same as the shipper reads it: record by record, without what was passed before."""
+    """The same as the shipper reads it: record by record, without what is known already."""
     found: dict[str, list[tuple[int, float]]] = {}
     for spool in spools(run_dir):
         for told, _ in read_spool(spool.path):
             for key, value in (spool.fresh(told) if told else {}).items():
                 found.setdefault(key, []).append((told.step if told else 0, value))
-    return found
+    return {key: sorted(points, key=lambda point: point[0]) for key, points in found.items()}
 
 
 def same(curves: dict[str, Curve], other: dict[str, list[tuple[int, float]]]) -> bool:
@@ -68,6 +68,18 @@ def test_damaged_and_refused_lines_are_passed_over_in_silence(tmp_path: Path) ->
     found = record.read(tmp_path)
     assert (found.damaged, found.dropped) == (1, 3)
     assert found.curves()["train/loss"].steps.tolist() == [1, 3, 4, 5, 6]
+
+
+def test_steps_that_the_disk_refused_once_are_missing_after_they_are_trained_again(
+    tmp_path: Path,
+) -> None:
+    for attempt, steps in ((1, [1, 2, 5, 6]), (2, [3, 4, 5, 6, 7])):
+        spool = Spool(tmp_path, attempt)
+        for step in steps:
+            spool.log(step, {"train/loss": float(10 * attempt + step)})
+    curves = record.read(tmp_path).curves()
+    assert curves["train/loss"].values.tolist() == [11, 12, 23, 24, 15, 16, 27]
+    assert same(curves, slow(tmp_path))
 
 
 def test_an_empty_run_has_curves(tmp_path: Path) -> None:
@@ -125,7 +137,7 @@ def test_the_value_at_a_step_is_a_later_one() -> None:
     curve = Curve(np.array([2, 4]), np.array([1.0, 2.0]), np.array([20.0, 40.0]))
     assert curve.at(np.array([2, 3, 4, 9])).tolist() == [20, 20, 40, 40]
     assert np.isnan(curve.at(np.array([1])))[0]
-    assert curve.after(2).values.tolist() == [40] == [curve.last]
+    assert curve.without(np.array([2])).values.tolist() == [40] == [curve.last]
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])

@@ -26,8 +26,9 @@ from ringshard.errors import ConfigError
 from ringshard.launch import tracker
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
-from ringshard.tracking import shipper, store
+from ringshard.tracking import delivery, shipper, store
 from ringshard.tracking.delivery import Shipper
+from ringshard.tracking.remote import RemoteRun
 from ringshard.tracking.spool import Spool
 
 
@@ -84,6 +85,24 @@ def test_points_that_mlflow_refused_are_sent_again(run: Any) -> None:
         database.execute("DROP TRIGGER refuse")
     ship(run)
     assert history(run) == expected(5)
+
+
+def test_points_reach_mlflow_that_the_disk_may_lose(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.attempt(1)
+    run.train(1, range(5))
+    done: list[object] = []
+    log = RemoteRun.log
+
+    def logged(remote: RemoteRun, points: Any, warnings: Any) -> None:
+        done.append(len(points))
+        log(remote, points, warnings)
+
+    monkeypatch.setattr(RemoteRun, "log", logged)
+    monkeypatch.setattr(delivery, "sync", lambda path: done.append(path.name))
+    ship(run)
+    assert done == ["spool-1.0-rank0.jsonl", 10]
 
 
 def test_a_resumed_run_is_the_same_run_without_doubled_steps(run: Any) -> None:

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ringshard.tracking.spool import Record, Spool, read_spool, spools
+from ringshard.tracking.spool import Record, Spool, Steps, read_spool, spools
 
 
 def records(path: Path, offset: int = 0) -> list[Record | None]:
@@ -69,10 +71,10 @@ def test_a_process_that_died_in_a_line_does_not_spoil_the_next_one(tmp_path: Pat
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """No file can grow beyond its first line."""
+def full_disk(size: int = 100) -> Iterator[None]:
+    """No file can grow beyond its first line, or `size`."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
         yield
     finally:
@@ -95,6 +97,40 @@ def dropped(run_dir: Path) -> list[tuple[int, int]]:
 
 
 def test_a_full_disk_drops_and_counts(tmp_path: Path) -> None:
+    dropping(tmp_path).log(4, {"train/loss": 1.0})
+    assert dropped(tmp_path) == [(0, 0), (4, 3)]
+
+
+@pytest.mark.parametrize("end", ["whole", "torn"])
+def test_a_line_of_which_the_disk_took_a_part_counts_twice(tmp_path: Path, end: str) -> None:
+    path = write(tmp_path, range(2))
+    if end == "torn":
+        os.truncate(path, path.stat().st_size - 5)
+    spool = Spool(tmp_path, 1)
+    with full_disk(path.stat().st_size + 20):
+        spool.log(2, {"train/loss": 1.0})
+    spool.log(3, {"train/loss": 1.0})
+    before = [0, 1] if end == "whole" else [0, None]
+    assert [record and record.step for record in records(path)] == [*before, 3]
+    assert spool.dropped == 1
+
+
+def test_a_part_of_a_line_takes_the_room_of_the_one_that_tells_of_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1)
+    spool.log(0, {"train/loss": 1.0})
+    with full_disk(200):
+        spool.log(1, {"train/loss" + 200 * "s": 1.0})
+        spool.close()
+    assert dropped(tmp_path) == [(0, 0), (1, 1)]
+
+
+def test_a_part_of_a_line_that_stays_spoils_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, length: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
     dropping(tmp_path).log(4, {"train/loss": 1.0})
     assert dropped(tmp_path) == [(0, 0), (4, 3)]
 
@@ -131,6 +167,23 @@ def test_what_is_no_number_is_dropped_and_counted(tmp_path: Path) -> None:
     assert spool.dropped == 1
 
 
+def test_a_spool_that_the_disk_does_not_take_stops_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, 1)
+    asked: list[Path] = []
+
+    def refuse(descriptor: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        raise OSError
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    spool.sync()
+    spool.close()
+    spool.sync()
+    assert asked == [spool.path]
+
+
 @pytest.mark.parametrize(("attempt", "restart"), [(2, 0), (1, 1)])
 def test_a_resumed_run_repeats_no_step(tmp_path: Path, attempt: int, restart: int) -> None:
     write(tmp_path, range(6))
@@ -142,6 +195,32 @@ def test_a_resumed_run_repeats_no_step(tmp_path: Path, attempt: int, restart: in
         if record and spool.fresh(record)
     ]
     assert kept == list(range(9))
+
+
+@pytest.mark.parametrize("loss", ["refused", "damaged"])
+def test_lines_that_were_lost_once_are_lost_when_they_are_trained_again(
+    tmp_path: Path, loss: str
+) -> None:
+    path = write(tmp_path, range(10))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lost = b"" if loss == "refused" else b"{damaged}\n"
+    path.write_bytes(b"".join(lines[:4]) + lost + b"".join(lines[7:]))
+    write(tmp_path, range(3, 12), attempt=2)
+    write(tmp_path, range(8, 13), attempt=3)
+    kept = [
+        [record.step for record, _ in read_spool(spool.path) if record and spool.fresh(record)]
+        for spool in spools(tmp_path)
+    ]
+    assert kept == [[0, 1, 2, 3, 7, 8, 9], [4, 5, 6, 10, 11], [12]]
+
+
+@given(st.lists(st.integers(0, 20)))
+def test_steps_are_no_set(numbers: list[int]) -> None:
+    steps = Steps()
+    for number in numbers:
+        steps.add(number)
+    assert [n for n in range(-1, 22) if n in steps] == sorted(set(numbers))
+    assert [n for n in range(-1, 22) if n in steps.copy()] == sorted(set(numbers))
 
 
 def test_an_evaluation_missed_by_the_killed_attempt_is_kept(tmp_path: Path) -> None:

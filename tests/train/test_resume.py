@@ -13,7 +13,7 @@ from runs import curve, run_attempt, small_job
 from ringshard.config.schema.data import Packing
 from ringshard.config.schema.parallelism import Attention
 from ringshard.registry import register
-from ringshard.tracking.spool import read_spool, spools
+from ringshard.tracking.spool import Spool, read_spool, spools
 
 STEPS = 12  # 96 rows: more than two epochs of the small text
 
@@ -46,6 +46,22 @@ def test_a_checkpoint_is_ahead_of_the_metrics(tmp_path: Path) -> None:
     """Saved at step 4 and dead in step 6, between the reports after steps 3 and 6."""
     run_attempt(small_job(tmp_path), tmp_path / "run", 1, die_before=6)
     assert list(curve(tmp_path / "run")) == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_is_on_the_disk_before_the_metrics_of_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, noted = tmp_path / "run", tmp_path / "noted"
+
+    def note(spool: Spool) -> None:
+        newest = max(record.step for record, _ in read_spool(spool.path) if record)
+        begun = list((run / "checkpoints").glob(f"*step-{newest:08d}*"))
+        with noted.open("a") as file:
+            file.write(f"{newest} {len(begun)}\n")
+
+    monkeypatch.setattr(Spool, "sync", note)
+    run_attempt(small_job(tmp_path), run, 1)
+    assert noted.read_text() == "4 0\n8 0\n12 0\n"
 
 
 def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> None:

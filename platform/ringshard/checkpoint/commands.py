@@ -49,8 +49,11 @@ def verify(run: Folder, step: Step = None) -> None:
     damaged = False
     for path in _committed(run).values() if step is None else [_chosen(run, step)]:
         try:
-            Manifest.verified(path)
+            with directory.reading(path):
+                Manifest.verified(path)
             print(f"{path.name}: intact")
+        except directory.RemovedError:
+            print(f"{path.name}: removed meanwhile")
         except DamagedError as error:
             print(f"{path.name}: {error}")
             damaged = True

@@ -6,16 +6,16 @@ what a killed save leaves behind is never listed, and what is listed is never wr
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
 from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.errors import ConfigError
 from ringshard.files import sync, write_whole
 
 METADATA = ".metadata"
@@ -24,6 +24,13 @@ TRAIN_STATE = "train_state.json"
 """The position of the run."""
 PINS = "pins"
 """Folder of files, one for each reason, that hold the name of a checkpoint to be kept."""
+
+
+class RemovedError(ConfigError):
+    """A checkpoint has been removed before it could be read."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(f"checkpoint {checkpoint} has just been removed: take another one")
 
 
 def committed(root: Path) -> dict[int, Path]:
@@ -72,8 +79,13 @@ def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
     pinned = set(pins(root).values())
     for step, checkpoint in list(committed(root).items())[:-keep] if keep else ():
         stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
-        if checkpoint != newest and not stays and not _is_read(checkpoint):
-            _take_off(checkpoint, ".trash")
+        if checkpoint != newest and not stays:
+            _remove_unless_read(checkpoint)
+    remove_leftovers(root)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Removes what killed saves and removals have left; while nothing is being written."""
     for leftover in (*root.glob(".trash-*"), *root.glob(".tmp-*")):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -91,8 +103,12 @@ def unpin(root: Path, reason: str) -> None:
 
 def pins(root: Path) -> dict[str, str]:
     """Names of checkpoints by the reason they are kept for."""
-    files = (root / PINS).iterdir() if (root / PINS).is_dir() else ()
-    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name[0] != "."}
+    found = {}
+    for file in (root / PINS).iterdir() if (root / PINS).is_dir() else ():
+        if file.name[0] != ".":
+            with suppress(FileNotFoundError):  # unpinned meanwhile
+                found[file.name] = file.read_text(encoding="utf-8")
+    return found
 
 
 def named(root: Path, name: str) -> Path | None:
@@ -119,21 +135,23 @@ def reject(checkpoint: Path, why: str) -> None:
 
 @contextmanager
 def reading(checkpoint: Path) -> Iterator[None]:
-    """Nobody removes the checkpoint meanwhile."""
-    with (checkpoint / MANIFEST).open("rb") as file:
+    """Nobody removes the checkpoint meanwhile; raises RemovedError where somebody just has."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context((checkpoint / MANIFEST).open("rb"))
+        except FileNotFoundError as error:
+            raise RemovedError(checkpoint) from error
         fcntl.flock(file, fcntl.LOCK_SH)
+        if not is_complete(checkpoint):
+            raise RemovedError(checkpoint)
         yield
 
 
-def _is_read(checkpoint: Path) -> bool:
-    descriptor = os.open(checkpoint / MANIFEST, os.O_RDWR)  # NFS locks what may be written
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+def _remove_unless_read(checkpoint: Path) -> None:
+    # NFS locks what may be written, and another user's checkpoint may not be.
+    with suppress(BlockingIOError, PermissionError), (checkpoint / MANIFEST).open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_off(checkpoint, ".trash")
 
 
 def _take_off(checkpoint: Path, what: str) -> None:

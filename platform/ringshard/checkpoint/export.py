@@ -5,6 +5,7 @@ Tensors are read one by one, and every byte is verified first.
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -36,13 +37,10 @@ def to_transformers(
     """
     if target.exists():
         raise ConfigError(f"--to {target} exists already: name another folder")
-    _require(checkpoint, averaged)
-    manifest = Manifest.verified(checkpoint)
-    config = manifest.about["config"]
-    with reading(checkpoint), whole_folder(target) as folder:
+    with _verified(checkpoint, averaged) as manifest, whole_folder(target) as folder:
         shards = list(_write_shards(_weights(checkpoint, averaged), folder, shard_bytes))
         _name_shards(shards, folder)
-        AutoConfig.for_model(**config).save_pretrained(folder)
+        AutoConfig.for_model(**manifest.about["config"]).save_pretrained(folder)
 
 
 def to_torch(checkpoint: Path, target: Path, averaged: bool = False) -> None:
@@ -51,16 +49,18 @@ def to_torch(checkpoint: Path, target: Path, averaged: bool = False) -> None:
         raise ConfigError(f"--to {target} exists already: name another file")
     if not target.parent.is_dir():
         raise ConfigError(f"--to {target}: there is no folder {target.parent}, make it first")
-    _require(checkpoint, averaged)
-    Manifest.verified(checkpoint)
-    with reading(checkpoint), whole_file(target) as file:
+    with _verified(checkpoint, averaged), whole_file(target) as file:
         torch.save(dict(_weights(checkpoint, averaged)), file)
 
 
-def _require(checkpoint: Path, averaged: bool) -> None:
-    """Raises ConfigError where averages are asked for that are not there, before bytes are read."""
-    if averaged:
-        require_averages(Reader(checkpoint).read_metadata().state_dict_metadata)
+@contextmanager
+def _verified(checkpoint: Path, averaged: bool) -> Iterator[Manifest]:
+    """Nobody removes the checkpoint meanwhile. Raises DamagedError, or before bytes are read
+    ConfigError where averages are asked for that are not there."""
+    with reading(checkpoint):
+        if averaged:
+            require_averages(Reader(checkpoint).read_metadata().state_dict_metadata)
+        yield Manifest.verified(checkpoint)
 
 
 def _weights(checkpoint: Path, averaged: bool) -> Iterator[tuple[str, Tensor]]:

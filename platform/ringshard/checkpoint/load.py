@@ -31,6 +31,7 @@ from ringshard.checkpoint.state import (
 )
 from ringshard.config.schema.checkpoint import Verify
 from ringshard.errors import ConfigError
+from ringshard.files import is_listed
 
 PATIENCE_S = 60.0
 """How long a rank waits until a network file system shows what the first rank sees."""
@@ -112,9 +113,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _wait_for(path: Path) -> None:
     end = time.monotonic() + PATIENCE_S
-    while not (path / MANIFEST).is_file():
+    while not (is_listed(path) and is_listed(path / MANIFEST)):
         if time.monotonic() > end:
-            raise DamagedError(f"checkpoint {path} is not there on every rank")
+            raise RuntimeError(f"checkpoint {path} is not there on every rank")
         time.sleep(0.5)
 
 

@@ -3,8 +3,10 @@
 Standard library and xxhash alone, so that checkpoints can be listed and verified without torch.
 """
 
+import errno
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,14 +102,17 @@ class Manifest:
             entry = self.files[name]
             if entry.items:
                 self.check_items(checkpoint, name, {item[:2] for item in entry.items})
-            elif digest_of_file(checkpoint / name) != entry.digest:
+                continue
+            with _unreadable_is_damaged(name):
+                digest = digest_of_file(checkpoint / name)
+            if digest != entry.digest:
                 raise DamagedError(f"{name} has other bytes than were written")
 
     def check_items(self, checkpoint: Path, name: str, wanted: set[tuple[int, int]]) -> None:
         """Raises DamagedError for one of the `wanted` items (offset, length) of a file whose bytes
         are others."""
         known = {item[:2]: item.digest for item in self.files[name].items}
-        with (checkpoint / name).open("rb") as file:
+        with _unreadable_is_damaged(name), (checkpoint / name).open("rb") as file:
             for offset, length in sorted(wanted):
                 file.seek(offset)
                 if known.get((offset, length)) != _digest(_blocks(file, length)):
@@ -117,6 +122,17 @@ class Manifest:
     def small_files(self) -> list[str]:
         """Those that hold no tensors."""
         return [name for name, entry in self.files.items() if not entry.items]
+
+
+@contextmanager
+def _unreadable_is_damaged(name: str) -> Iterator[None]:
+    """Raises DamagedError where the disk has lost a block; what may pass stays an OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise DamagedError(f"{name} can't be read ({error})") from error
+        raise
 
 
 def digest_of_file(path: Path) -> str:

@@ -2,6 +2,9 @@
 
 import errno
 import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -84,6 +87,7 @@ def write(
 def _begin(root: Path, step: int, needed: int) -> Path | None:
     """See `directory.begin`; raises OSError where the disk can't take that many bytes."""
     root.mkdir(parents=True, exist_ok=True)
+    directory.remove_leftovers(root)  # they may be what fills the disk
     free = shutil.disk_usage(root).free
     if free < needed:
         raise OSError(
@@ -105,9 +109,20 @@ def _commit(
     Manifest(files, about).write(unfinished)
     saved = directory.commit(unfinished, state.step)
     if place.keep_best:
-        pin_best(place.root)
-    directory.prune(place.root, saved, place.keep, place.keep_every)
+        with _saved_all_the_same(saved):
+            pin_best(place.root)
+    with _saved_all_the_same(saved):
+        directory.prune(place.root, saved, place.keep, place.keep_every)
     return saved
+
+
+@contextmanager
+def _saved_all_the_same(saved: Path) -> Iterator[None]:
+    """Tells of what the disk refuses once a checkpoint is committed."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{saved} is saved; of older ones: {error}", stacklevel=1)
 
 
 def bytes_written(tensor: Tensor) -> int:

@@ -1,8 +1,12 @@
-"""Saving beside training: the training thread pays for a copy, a thread writes and commits it."""
+"""Saving beside training: the training thread pays for a copy, a thread writes and commits it.
+
+Or at once, without the copy.
+"""
 
 import threading
 import time
 from concurrent.futures import Future
+from functools import cached_property
 from pathlib import Path
 
 import torch.distributed as dist
@@ -22,6 +26,9 @@ class Saver:
         """group: gloo, all ranks, and nobody else's: two threads must not share one."""
         self.place, self.group = place, group
         self._running: Future[tuple[Path, float]] | None = None
+
+    @cached_property
+    def _stager(self) -> DefaultStager:
         on_gpu = uses_gpu()
         options = StagingOptions(
             use_pinned_memory=on_gpu,
@@ -29,7 +36,7 @@ class Saver:
             use_async_staging=False,
             use_non_blocking_copy=on_gpu,
         )
-        self._stager = DefaultStager(options)
+        return DefaultStager(options)
 
     def start(
         self,
@@ -50,6 +57,19 @@ class Saver:
         work = threading.Thread(target=self._write, args=args, daemon=True)
         work.start()
 
+    def save(
+        self,
+        state: TrainState,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: float | None = None,
+    ) -> None:
+        """The same, but returns when all is written; `wait` tells how that went."""
+        assert self._running is None, "two saves at once"
+        held = contents(model, optimizer)
+        self._running = Future()
+        self._write(self._running, self.place.measured(loss), state, held)
+
     def wait(self) -> tuple[Path, float] | None:
         """Where the save under way went, and the seconds it took; None where there is none.
 
@@ -59,8 +79,9 @@ class Saver:
         return None if running is None else running.result()
 
     def close(self) -> None:
-        """Gives the memory of the copy back."""
-        self._stager.close()
+        """Gives the memory of the copy back, where there is one."""
+        if "_stager" in vars(self):
+            self._stager.close()
 
     def _write(
         self,

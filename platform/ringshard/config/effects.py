@@ -1,7 +1,7 @@
 """Options that would have no effect are errors: whoever sets one expects it to do something."""
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from ringshard.config.leaves import leaves, named
 from ringshard.config.schema.checkpoint import Checkpoint
@@ -10,7 +10,7 @@ from ringshard.config.schema.debug import Debug, DebugMode
 from ringshard.config.schema.hardware import Scheduler, Slurm
 from ringshard.config.schema.job import Job, User
 from ringshard.config.schema.launcher import Launcher
-from ringshard.config.schema.optimizer import OPTIMIZERS
+from ringshard.config.schema.optimizer import OPTIMIZERS, MuonHyperball, Optimizer
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.search import Pruner, Sampler, Search
@@ -24,6 +24,8 @@ Idle = Iterator[tuple[str, object, str]]
 def check_effects(job: Job) -> None:
     """Raises ConfigError for the first option that nothing would read; paths are absolute."""
     for idle in (_hardware(job), _launcher(job), _debug(job.debug), _model(job)):
+        _refuse(idle)
+    for idle in (_optimizer(job.optimizer), _checkpoint(job.checkpoint)):
         _refuse(idle)
     for idle in (_parallel(job), _tracking(job), _search(job.search)):
         _refuse(idle)
@@ -108,14 +110,24 @@ def _debug(debug: Debug) -> Idle:
 
 
 def _model(job: Job) -> Idle:
-    if job.optimizer.args and job.optimizer.name in OPTIMIZERS:
-        args = job.optimizer.args
-        yield "optimizer.args", args, f"{job.optimizer.name} has fields, set optimizer.KEY"
     if job.model.trust_remote_code and job.model.type:
         yield "model.trust_remote_code", True, "model.path or model.pretrained have code of theirs"
-    checkpoint = job.checkpoint
-    if checkpoint.every == 0 and not checkpoint.at_end and checkpoint.keep != Checkpoint().keep:
-        yield "checkpoint.keep", checkpoint.keep, "checkpoint.every=0 at_end=false saves none"
+
+
+def _optimizer(optimizer: Optimizer) -> Idle:
+    if optimizer.args and optimizer.name in OPTIMIZERS:
+        yield "optimizer.args", optimizer.args, f"{optimizer.name} has fields, set optimizer.KEY"
+    if isinstance(optimizer, MuonHyperball) and optimizer.normalize_update:
+        for name, value in _set(optimizer, replace(optimizer, scale=MuonHyperball().scale)):
+            yield f"optimizer.{name}", value, "optimizer.normalize_update=false reads it"
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Idle:
+    if checkpoint.every == 0 and not checkpoint.at_end:
+        for name, value in _set(checkpoint, Checkpoint(0, False, verify=checkpoint.verify)):
+            yield f"checkpoint.{name}", value, "checkpoint.every=0 at_end=false saves none"
+    if checkpoint.keep == 0 and checkpoint.keep_every:
+        yield "checkpoint.keep_every", checkpoint.keep_every, "checkpoint.keep=0 keeps all"
 
 
 def _parallel(job: Job) -> Idle:

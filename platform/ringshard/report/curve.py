@@ -34,9 +34,9 @@ class Curve:
         """How many values are NaN or infinite."""
         return int((~np.isfinite(self.values)).sum())
 
-    def after(self, step: int) -> "Curve":
-        """The points of later steps."""
-        return self.of(np.flatnonzero(self.steps > step))
+    def without(self, steps: Ints) -> "Curve":
+        """The points of other steps."""
+        return self.of(np.flatnonzero(~np.isin(self.steps, steps)))
 
     def of(self, places: Ints) -> "Curve":
         """The points at these places."""
@@ -61,11 +61,10 @@ class Curve:
 
 
 def joined(parts: Sequence[Curve]) -> Curve:
-    """One curve of several that follow each other."""
-    if len(parts) == 1:
-        return parts[0]
+    """One curve of several, by step: a later one may fill the gaps of an earlier one."""
     columns = zip(*((part.steps, part.times, part.values) for part in parts), strict=True)
-    return Curve(*(np.concatenate(column) for column in columns))
+    whole = Curve(*(np.concatenate(column) for column in columns))
+    return whole.of(np.argsort(whole.steps, kind="stable"))
 
 
 def gapped(values: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from ringshard.report.curve import Curve, joined
+from ringshard.report.curve import Curve, Ints, joined
 from ringshard.tracking.spool import is_node, listed, unsealed
 
 
@@ -52,17 +52,17 @@ class Recorded:
         return sum(segment.dropped for segment in self.segments)
 
     def curves(self) -> dict[str, Curve]:
-        """Every metric over all segments; what a resumed run passes again counts once; time never
-        passes again."""
+        """Every metric over all segments; what a resumed run passes again counts once, as
+        `SpoolFile.fresh` has it; time never passes again."""
         parts: dict[str, list[Curve]] = {}
-        marks: dict[tuple[str, str], int] = {}
+        known: dict[tuple[str, str], list[Ints]] = {}
         for segment in self.segments:
             for key, curve in segment.curves.items():
-                mark = -1 if is_node(segment.writer) else marks.get((segment.writer, key), -1)
-                fresh = curve.after(mark) if mark >= 0 else curve
+                before = known.setdefault((segment.writer, key), [])
+                fresh = curve.without(np.concatenate(before)) if before else curve
                 if len(fresh):
                     parts.setdefault(key, []).append(fresh)
-                    marks[segment.writer, key] = max(mark, int(curve.steps.max()))
+                    before += [] if is_node(segment.writer) else [fresh.steps]
         return {key: joined(curves) for key, curves in parts.items()}
 
 

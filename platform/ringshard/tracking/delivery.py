@@ -3,12 +3,14 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ringshard.errors import ConfigError, first_line
+from ringshard.files import sync
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
@@ -217,6 +219,8 @@ class Shipper:
         name = spool.path.name
         for batch in batches(spool, self._ledger.offsets.get(name, 0), _BATCH, self._repeats[name]):
             arrived = self._ledger.after(name, batch)
+            with suppress(OSError):  # what a disk loses would be recorded anew, and sent twice
+                sync(spool.path)
             remote.log(batch.points, arrived.warnings)
             self._note(arrived)
             for step in batch.mismatches:

@@ -40,7 +40,7 @@ class Repeats:
         again = {
             key: value
             for key, value in record.metrics.items()
-            if key in _DETERMINED and record.step <= self.spool.marks.get(key, -math.inf)
+            if key in _DETERMINED and record.step in self.spool.known.get(key, ())
         }
         if not again:
             return None

@@ -5,12 +5,12 @@ A line is `{"time": s, "step": n, "metrics": {…}, "crc": "…"}`: CRC-32 of al
 """
 
 import json
-import math
 import os
 import re
 import sys
 import time
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -72,9 +72,23 @@ class Spool:
         if self._unfinished:
             line = b"\n" + line
         written = os.write(self._file, line)
-        self._unfinished = written < len(line)
-        if self._unfinished:
+        if written < len(line):
+            self._take_back(self._file, written)
             raise OSError("the disk took a part of the line")
+        self._unfinished = False
+
+    def _take_back(self, file: int, written: int) -> None:
+        """A part of a line would count as damaged beside dropped, and its room may do for less."""
+        try:
+            os.ftruncate(file, os.fstat(file).st_size - written)
+        except OSError:
+            self._unfinished = True
+
+    def sync(self) -> None:
+        """Bring to the disk what was logged, as far as the disk lets it."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.fsync(self._file)
 
     def close(self) -> None:
         """Close the file; later calls of `log` only count.
@@ -131,21 +145,45 @@ def unsealed(line: bytes) -> bytes | None:
     return body + b"}" if seal == b',"crc":"%08x"}' % zlib.crc32(body) else None
 
 
+class Steps:
+    """A set of steps, in the memory of its runs of neighbours: for most metrics one."""
+
+    def __init__(self, bounds: Iterable[int] = ()) -> None:
+        self._bounds = list(bounds)  # where a run begins, and the step after it, in turn
+
+    def __contains__(self, step: int) -> bool:
+        return bisect_right(self._bounds, step) % 2 == 1
+
+    def add(self, step: int) -> None:
+        """Make it one of the set."""
+        if step in self:
+            return
+        for bound in (step, step + 1):  # one that is there already joins two runs
+            place = bisect_left(self._bounds, bound)
+            if self._bounds[place : place + 1] == [bound]:
+                del self._bounds[place]
+            else:
+                self._bounds.insert(place, bound)
+
+    def copy(self) -> "Steps":
+        """The same steps, in a set of their own."""
+        return Steps(self._bounds)
+
+
 @dataclass
 class SpoolFile:
-    """A spool of a run, its place in the history, and where it stops repeating earlier ones."""
+    """A spool of a run, its place in the history, and what earlier ones hold."""
 
     path: Path
     attempt: int
     restart: int
     writer: str
-    marks: dict[str, int] = field(default_factory=dict)
-    """Last step of each metric in the writer's earlier spools: a resumed run passes it again."""
+    known: dict[str, Steps] = field(default_factory=dict)
+    """Steps of each metric in the writer's earlier spools: a resumed run passes them again."""
 
     def fresh(self, record: Record) -> dict[str, float]:
         """The metrics of a record that no earlier spool of this writer holds."""
-        marks = self.marks
-        return {k: v for k, v in record.metrics.items() if record.step > marks.get(k, -math.inf)}
+        return {k: v for k, v in record.metrics.items() if record.step not in self.known.get(k, ())}
 
     def among(self, history: Iterable["SpoolFile"]) -> list["SpoolFile"]:
         """The earlier spools of this writer."""
@@ -173,24 +211,20 @@ def listed(run_dir: Path) -> list[SpoolFile]:
 
 
 def spools(run_dir: Path) -> list[SpoolFile]:
-    """All spools of a run, oldest first, with their marks (for which the older ones are read).
+    """All spools of a run, oldest first, each with what earlier ones hold (these are read for it).
 
-    What nodes note has none: time never passes twice.
+    Before those of nodes nothing is: time never passes twice.
     """
     found = listed(run_dir)
     for writer in {spool.writer for spool in found if not is_node(spool.writer)}:
-        _mark([spool for spool in found if spool.writer == writer])
+        _look_back([spool for spool in found if spool.writer == writer])
     return found
 
 
-def _mark(history: list[SpoolFile]) -> None:
+def _look_back(history: list[SpoolFile]) -> None:
     for earlier, later in pairwise(history):
-        later.marks = _last_steps(earlier.marks, (record for record, _ in read_spool(earlier.path)))
-
-
-def _last_steps(marks: Mapping[str, int], records: Iterable[Record | None]) -> dict[str, int]:
-    last = dict(marks)
-    for record in records:
-        if record is not None:
-            last |= {key: max(last.get(key, record.step), record.step) for key in record.metrics}
-    return last
+        later.known = {key: steps.copy() for key, steps in earlier.known.items()}
+        for record, _ in read_spool(earlier.path):
+            if record is not None:
+                for key in record.metrics:
+                    later.known.setdefault(key, Steps()).add(record.step)

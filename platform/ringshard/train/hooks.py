@@ -111,15 +111,19 @@ class Save:
     def save(self, trainer: "Trainer") -> None:
         """Saves now, unless nothing is ever to be saved; a saved step is left as it is.
 
-        The metrics go first: a run that resumes here would never come by their steps again.
+        The metrics go first, to the disk: a run that resumes here would never come by their steps
+        again.
         """
         if self.config.every == 0 and not self.config.at_end:
             return
         trainer.report()
         started = time.perf_counter()
+        if trainer.spool:
+            trainer.spool.sync()
         self._wait(trainer)
         loss = self.evaluation.loss_at(trainer.state.step)
-        self.saver.start(trainer.state, trainer.model, trainer.optimizer, loss)
+        save = self.saver.start if self.config.asynchronous else self.saver.save
+        save(trainer.state, trainer.model, trainer.optimizer, loss)
         if not self.config.asynchronous:
             self._wait(trainer)
         trainer.log({"checkpoint/stall_s": time.perf_counter() - started})
