@@ -47,7 +47,7 @@ def list_(
     stands = {run.dir.path: state(run.dir, jobs) for run in runs}
     _require_states(states)
     shown = [run for run in runs if not states or stands[run.dir.path].name in states]
-    _console().print(table((run.dir for run in shown), stands))
+    _console().print(table((run.dir for run in shown), stands, jobs))
 
 
 def _console() -> Console:

@@ -19,6 +19,7 @@ from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.state import QueueWatch, State, state
+from ringshard.launch.table import reason
 from ringshard.report.runs import find
 
 
@@ -143,7 +144,7 @@ def test_members_that_wait_begin_in_the_place_of_those_that_are_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     three_runs(tmp_path)
-    jobs = {f"7_{index}": Queued(f"7_{index}", "x", "PENDING", "None") for index in range(3)}
+    jobs = {f"7_{index}": Queued(f"7_{index}", "PENDING", "None", "x") for index in range(3)}
     monkeypatch.setattr(runs, "ask_queue", lambda: jobs)
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(queue, "call", lambda *command: calls.append(command))
@@ -177,3 +178,22 @@ def test_another_users_run_that_is_at_work_is_interrupted(tmp_path: Path) -> Non
     assert state(run, {}) is State.unknown
     run.finish(1, Outcome.done, {})
     assert state(run, {}) is State.done
+
+
+def test_a_run_that_is_held_seems_to_wait_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a job with a name like a line of the queue, on one of several clusters."""
+    told = "CLUSTER: big\n7_0|PENDING|JobHeldUser|tiny\n8|RUNNING|None|a|b|c"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{told}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    jobs = queue.read_queue()
+    assert {job.job_id: job.name for job in jobs.values()} == {"7_0": "tiny", "8": "a|b|c"}
+    attempt = tmp_path / "run/attempts/1"
+    attempt.mkdir(parents=True)
+    (attempt / "submitted.json").write_text(json.dumps({"submission": str(tmp_path), "index": 0}))
+    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    run = RunDir(tmp_path / "run")
+    assert state(run, jobs) is State.pending
+    assert reason(run, State.pending, jobs) == "JobHeldUser"

@@ -51,7 +51,7 @@ def test_a_job_that_slurm_took_though_sbatch_said_no_goes_on_as_a_ghost(
     sbatch: str, tmp_path: Path, commands: Commands
 ) -> None:
     (one,) = batches([Planned(job(tmp_path), RunDir(tmp_path / "r"), 1)], None, [], 16)
-    queued = f"echo '7|{one.request.name}|PENDING|None'; echo '8|other|PENDING|None'"
+    queued = f"echo '7|PENDING|None|{one.request.name}'; echo '8|PENDING|None|other'"
     folder, back = commands(sbatch=sbatch, squeue=queued), tmp_path / "back"
     with pytest.raises(ConfigError), submitting(tmp_path):
         submit(tmp_path, one, lambda: None, back.touch)
@@ -64,7 +64,7 @@ def test_a_ghost_that_comes_late_is_never_looked_for(tmp_path: Path, commands: C
     with pytest.raises(ConfigError), submitting(tmp_path):
         submit(tmp_path, one, lambda: None)
     assert not (folder / "gone").exists()
-    commands(squeue=f"echo '7|{one.request.name}|PENDING|None'")
+    commands(squeue=f"echo '7|PENDING|None|{one.request.name}'")
     with submitting(tmp_path):
         assert (folder / "gone").read_text() == "7\n"
     assert not list((tmp_path / "slurm/open").iterdir())
@@ -78,7 +78,7 @@ def test_the_runs_of_one_root_wait_for_the_data_of_another(
     with submitting(tmp_path / "a"):
         first = prepared_by(job(tmp_path / "a"), tmp_path / "a", None)
     name = Path(first.folder).name
-    commands(sbatch="echo Submitted batch job 8", squeue=f"echo '7|{name}|PENDING|None'")
+    commands(sbatch="echo Submitted batch job 8", squeue=f"echo '7|PENDING|None|{name}'")
     assert prepared_by(job(tmp_path / "a"), tmp_path / "a", None) == first
     with submitting(tmp_path / "b"):
         assert prepared_by(job(tmp_path / "b"), tmp_path / "b", None).job_id == "8"
@@ -128,7 +128,7 @@ def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
     sbatch = f"""
         [ $(wc -l < {folder}/queue) = 2 ] && {{ printf '{limit}' >&2; exit 1; }}
         id=$(($(wc -l < {folder}/queue) + 1))
-        echo "$id|$(sed -n 's/#SBATCH --job-name=//p' $1)|PENDING|None" >> {folder}/queue
+        echo "$id|PENDING|None|$(sed -n 's/#SBATCH --job-name=//p' $1)" >> {folder}/queue
         echo Submitted batch job $id
     """
     (folder / "queue").touch()

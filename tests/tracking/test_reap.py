@@ -67,8 +67,8 @@ def test_a_run_of_another_machine_is_closed_without_its_word(run: Any) -> None:
 @pytest.mark.parametrize(
     ("jobs", "why"),
     [
-        ({"12": Queued("12", "tiny", "RUNNING", "None")}, "it is running"),
-        ({"12": Queued("12", "tiny", "PENDING", "BeginTime")}, "it is pending"),
+        ({"12": Queued("12", "RUNNING", "None", "tiny")}, "it is running"),
+        ({"12": Queued("12", "PENDING", "BeginTime", "tiny")}, "it is pending"),
         (None, "only the cluster could tell, which does not answer"),
     ],
 )

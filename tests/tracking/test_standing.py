@@ -17,7 +17,7 @@ def stands(run: Any, attempt: int = 1, jobs: dict[str, Queued] | None = None) ->
 
 
 def queued(state: str) -> dict[str, Queued]:
-    return {"12": Queued("12", "tiny", state, "None")}
+    return {"12": Queued("12", state, "None", "tiny")}
 
 
 @pytest.mark.parametrize(

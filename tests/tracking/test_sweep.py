@@ -144,7 +144,7 @@ def test_a_member_that_was_cancelled_in_the_queue_keeps_its_sweep_running_when_r
     ship(members[0])
     assert parent(members[0]).info.status == "RUNNING"
     runs = [Run(RunDir(one.path)) for one in members]
-    jobs = {"12": Queued("12", "tiny", "PENDING", "None")}
+    jobs = {"12": Queued("12", "PENDING", "None", "tiny")}
     assert list(reap(runs[:1], [], lambda: jobs)) == []
     told = Judged(True, "KILLED (1 done, 1 interrupted)")
     assert list(reap(runs[:1], [], dict)) == [(members[0].path.parent, told)]

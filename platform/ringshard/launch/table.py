@@ -9,19 +9,22 @@ from ringshard.files import read_json
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.progress import progress
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import State, end
+from ringshard.launch.state import Queue, State, end, job_id
 
 
 def table(
-    runs: Iterable[RunDir], stands: dict[Path, State], own: Mapping[Path, list[str]] | None = None
+    runs: Iterable[RunDir],
+    stands: dict[Path, State],
+    jobs: Queue,
+    own: Mapping[Path, list[str]] | None = None,
 ) -> Table:
-    """State, step, loss, tokens a second and what went wrong, a line a run.
+    """State, step, loss, tokens a second and what went wrong or is waited for, a line a run.
 
     own: what each was given that others were not.
     """
     shown = Table(box=None, pad_edge=False)
     member = ["member"] if own else []
-    for title in ("run", *member, "state", "attempt", "step", "loss", "tok/s", "error"):
+    for title in ("run", *member, "state", "attempt", "step", "loss", "tok/s", "why"):
         right = title in ("attempt", "step", "loss", "tok/s")
         shown.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs:
@@ -30,8 +33,15 @@ def table(
         rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
         given = [" ".join(own[run.path])] if own else []
         numbers = (str(run.last_attempt()), str(far.step), loss, rate)
-        shown.add_row(run.path.name, *given, run.told(here.name), *numbers, error(run, here))
+        why = reason(run, here, jobs)
+        shown.add_row(run.path.name, *given, run.told(here.name), *numbers, why)
     return shown
+
+
+def reason(run: RunDir, stands: State, jobs: Queue) -> str:
+    """What a run waits for in the queue, in Slurm's word, or `error`."""
+    job = (jobs or {}).get(job_id(run) or "") if stands is State.pending else None
+    return job.reason if job and job.reason != "None" else error(run, stands)
 
 
 def error(run: RunDir, stands: State) -> str:

@@ -26,11 +26,12 @@ class Queued:
 
     job_id: str
     """As in 12, or 12_3 for a task of an array."""
-    name: str
     state: str
     """As in PENDING or RUNNING."""
     reason: str
     """Why it waits."""
+    name: str
+    """The last, for it may hold any character."""
 
     @property
     def waits(self) -> bool:
@@ -54,8 +55,9 @@ def call(*command: str) -> str:
 
 def read_queue() -> dict[str, Queued]:
     """The user's jobs that have not ended, by id; raises SlurmError."""
-    lines = call("squeue", "--me", "-h", "-r", "-o", "%i|%j|%T|%r").splitlines()
-    return {job.job_id: job for job in (Queued(*line.split("|", 3)) for line in lines)}
+    lines = call("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j").splitlines()
+    facts = (line.split("|", 3) for line in lines if "|" in line)  # not the name of a cluster
+    return {job.job_id: job for job in (Queued(*told) for told in facts)}
 
 
 def facts(job_id: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ from ringshard import child
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import QueueWatch, State, state
-from ringshard.launch.table import error, table
+from ringshard.launch.state import Queue, QueueWatch, State, state
+from ringshard.launch.table import reason, table
 
 _EVERY_S = 2.0
 
@@ -41,19 +41,20 @@ def _follow(runs: list[Run]) -> dict[Path, State]:
             jobs = queue.jobs(run.dir for run in runs)
             now = {run.dir.path: state(run.dir, jobs) for run in runs}
             if console.is_terminal:
-                live.update(table((run.dir for run in runs), now, own), refresh=True)
+                live.update(table((run.dir for run in runs), now, jobs, own), refresh=True)
             else:
-                _print_changes(before, now)
+                _print_changes(before, now, jobs)
             if not any(stands.lives for stands in now.values()):
                 return now
             before = now
             time.sleep(_EVERY_S)
 
 
-def _print_changes(before: dict[Path, State], now: dict[Path, State]) -> None:
+def _print_changes(before: dict[Path, State], now: dict[Path, State], jobs: Queue) -> None:
     for path, stands in now.items():
         if before.get(path) is not stands:
-            print(f"{path.name}  {stands.name}  {error(RunDir(path), stands)}".rstrip(), flush=True)
+            why = reason(RunDir(path), stands, jobs)
+            print(f"{path.name}  {stands.name}  {why}".rstrip(), flush=True)
 
 
 def synchronize(runs: list[Run]) -> None:
