@@ -136,7 +136,11 @@ class Muon:
             offsets = [first_row(slot.parameter) for slot in slots]
             return self._iterated(layouts, directions, offsets)
         flat = [i for i, layout in enumerate(layouts) if not layout.is_stack]
-        stacks = [i for i, layout in enumerate(layouts) if layout.is_stack]
+        found: dict[int, Tensor] = {}
+        for i, layout in enumerate(layouts):
+            if layout.is_stack:  # one at a time: they are large, and whole matrices already
+                offset = first_row(slots[i].parameter)
+                (found[i],) = self._iterated([layout], [directions[i]], [offset])
         exchanged = self.exchange(
             [directions[i] for i in flat],
             lambda owned, wholes: self._iterated(
@@ -144,12 +148,7 @@ class Muon:
             ),
             self.dtype,
         )
-        whole = self._iterated(
-            [layouts[i] for i in stacks],
-            [directions[i] for i in stacks],
-            [first_row(slots[i].parameter) for i in stacks],
-        )
-        found = dict(zip([*flat, *stacks], [*exchanged, *whole], strict=True))
+        found |= dict(zip(flat, exchanged, strict=True))
         return [found[i] for i in range(len(slots))]
 
     def _iterated(
