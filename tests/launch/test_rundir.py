@@ -1,5 +1,6 @@
 """The run directory knows who is at work in it."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -53,3 +54,16 @@ def test_asking_whether_a_run_is_at_work_keeps_others_from_it(tmp_path: Path) ->
         Timer(0.1, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
         with run.claimed():
             assert run.is_running()
+
+
+def test_a_file_system_without_locks_is_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").touch()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match="mount it with flock"):
+        RunDir(tmp_path).is_running()

@@ -1,5 +1,6 @@
 """The folder of a run: attempts, state, and who is at work in it. It is the truth about the run."""
 
+import errno
 import fcntl
 import json
 import os
@@ -167,7 +168,7 @@ class RunDir:
         return self.record.exists() and self.record.stat().st_uid != os.getuid()
 
     def is_running(self) -> bool:
-        """Whether a live process holds the run."""
+        """Whether a live process holds the run; raises ConfigError where no file can be locked."""
         try:
             with (self.path / "lock").open("rb") as file:
                 # Shared: any number may ask at once.
@@ -176,6 +177,13 @@ class RunDir:
             return False
         except BlockingIOError:
             return True
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            raise ConfigError(
+                f"{self.path} lies on a file system without locks ({error.strerror}), and who is at"
+                " work there can't be told: mount it with flock, or set output.root elsewhere"
+            ) from error
         return False
 
 
