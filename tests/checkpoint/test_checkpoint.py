@@ -3,6 +3,7 @@
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from ringshard.checkpoint.load import latest, load
 from ringshard.checkpoint.manifest import Entry, Manifest
 from ringshard.checkpoint.save import bytes_written, contents
 from ringshard.checkpoint.state import TrainState
+from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.errors import ConfigError
+from ringshard.train.hooks import Save
 
 
 def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -238,3 +241,13 @@ def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"keeps temperature\.step as a int"):
         run.save(tmp_path)
     assert latest(tmp_path) is None
+
+
+def test_state_that_is_no_tensor_is_refused_at_the_first_save_hours_later() -> None:
+    run = Run(sharded=False)
+    run.optimizer.state[run.model.temperature]["step"] = 3
+    trainer: Any = SimpleNamespace(model=run.model, optimizer=run.optimizer, state=run.state)
+    absent: Any = None
+    Save(absent, Checkpoint(every=0, at_end=False), absent).after_step(trainer, last=False)
+    with pytest.raises(ConfigError, match=r"keeps temperature\.step as a int"):
+        Save(absent, Checkpoint(every=1000), absent).after_step(trainer, last=False)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from ringshard.checkpoint.saver import Saver
+from ringshard.checkpoint.state import tensors
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.data.dataset import Dataset
 from ringshard.optim.ruled import Ruled
@@ -102,9 +103,14 @@ class Save:
         self.saver, self.config, self.evaluation = saver, config, evaluation
         self.failed = 0
         """Saves in a row that failed."""
+        self.is_unknown = config.every > 0 or config.at_end
+        """Whether it is still to be seen that the optimizer's state can be saved."""
 
     def after_step(self, trainer: "Trainer", last: bool) -> None:
-        """See Hook."""
+        """See Hook. Raises ConfigError at the first step for a state that can't be saved."""
+        if self.is_unknown:
+            tensors(trainer.model, trainer.optimizer)
+            self.is_unknown = False
         if due(trainer.state.step, self.config.every, last and self.config.at_end):
             self.save(trainer)
 
