@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -174,3 +175,15 @@ def test_ranks_in_a_container_never_hear_that_they_are_to_stop(tmp_path: Path) -
         for process in below:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+def test_a_rank_with_a_dead_child_makes_all_ranks_deaf() -> None:
+    rank = "import subprocess, time; subprocess.Popen(['true']); print(1, flush=True); input()"
+    torchrun_like = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"
+    command = [sys.executable, "-c", torchrun_like]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline()
+        (found,) = torchrun.ranks_of(process)
+        assert "input()" in found.cmdline()[-1]
+        process.communicate(b"\n")

@@ -1,10 +1,15 @@
 """What may be done to a run."""
 
+import json
 from pathlib import Path
 
+import pytest
+
 from ringshard.checkpoint.directory import pin
-from ringshard.launch.housekeeping import why_kept
-from ringshard.launch.rundir import RunDir
+from ringshard.launch.housekeeping import NotCancelledError, cancel_all, why_kept
+from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.state import State
 
 
@@ -21,3 +26,34 @@ def test_a_run_can_not_be_deleted_because_it_has_a_best_checkpoint(tmp_path: Pat
     checkpoint.mkdir(parents=True)
     pin(checkpoint, "best")
     assert why_kept(RunDir(tmp_path), State.done) == ""
+
+
+def test_a_run_that_can_not_be_asked_keeps_others_from_being_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's, and one that Slurm refuses."""
+    found = []
+    for index in range(3):
+        run = RunDir(tmp_path / f"run-{index}")
+        run.attempt(1).mkdir(parents=True)
+        submitted = {"submission": str(tmp_path), "index": index}
+        (run.attempt(1) / "submitted.json").write_text(json.dumps(submitted))
+        found.append(run)
+    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    ask = RunDir.ask_to_stop
+
+    def refuse(run: RunDir, why: str | None) -> None:
+        if run == found[0]:
+            raise PermissionError(13, "Permission denied", "stop.json")
+        ask(run, why)
+
+    def scancel(*command: str) -> str:
+        if "7_1" in command:
+            raise SlurmError("Access denied")
+        return ""
+
+    monkeypatch.setattr(RunDir, "ask_to_stop", refuse)
+    monkeypatch.setattr(queue, "call", scancel)
+    told = cancel_all([(run, State.pending) for run in found])
+    assert [isinstance(one, NotCancelledError) for one in told] == [True, True, False]
+    assert found[1].why_stopped(1) is None and found[2].outcome() is Outcome.killed

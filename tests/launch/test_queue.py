@@ -104,14 +104,14 @@ def test_whoever_watches_asks_squeue_in_a_loop(
     monkeypatch.setattr("ringshard.launch.state.ask_queue", lambda: asked.append(now[0]))
     monkeypatch.setattr("ringshard.launch.state.time.monotonic", lambda: now[0])
     watched = QueueWatch()
-    for second in range(20):
+    for second in range(40):
         now[0] = 100.0 + second
         watched.jobs(found)
         if second == 5:
             (found[1].path / "attempts/1/started.json").write_text("{}")
         if second == 9:
             (found[1].path / "DONE").touch()
-    assert asked == [100.0, 106.0, 110.0]
+    assert asked == [100.0, 106.0, 110.0, 126.0]
 
 
 def test_runs_that_are_tried_again_go_past_max_parallel_or_stop_at_the_first_that_can_not(

@@ -29,9 +29,12 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name in [name for name in os.environ if name.startswith("SBATCH_")]:
+        monkeypatch.delenv(name)
 
     def put(**lines: str) -> Path:
-        for name, line in {"srun": "", "scancel": f"echo $* >> {folder}/gone", **lines}.items():
+        known = {"srun": "", "scontrol": "exit 1"}
+        for name, line in {**known, "scancel": f"echo $* >> {folder}/gone", **lines}.items():
             (folder / name).write_text(f"#!/bin/sh\n{line}\n")
             (folder / name).chmod(0o755)
         return folder

@@ -228,9 +228,17 @@ def _scheduler(job: Job) -> None:
     at_once = job.launcher.max_parallel or 1
     if hardware.scheduler is Scheduler.local and hardware.device is Device.cuda and at_once > 1:
         raise ConfigError(
-            f"launcher.max_parallel={at_once} would have runs at once share the same GPUs: leave it"
-            " out, or use hardware=slurm_h100, where each gets its own"
+            f"launcher.max_parallel={at_once} would have runs at once share the same GPUs: use"
+            " launcher.max_parallel=null, or hardware=slurm_h100, where each gets its own"
         )
+    for key, value in hardware.slurm.extra.items():
+        if value is None and key.replace("-", "_") in _NEEDED:
+            raise ConfigError(
+                f"hardware.slurm.extra.{key}=null can't be left out of what Slurm is asked for"
+            )
+
+
+_NEEDED = ("nodes", "ntasks_per_node", "signal", "time", "setup", "srun_args")
 
 
 def _model(job: Job) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ringshard.checkpoint.best import BEST
 from ringshard.checkpoint.directory import pins
-from ringshard.errors import ConfigError
+from ringshard.errors import ConfigError, of_path
 from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
@@ -89,32 +89,41 @@ def cancel_all(
 ) -> list[str | NotCancelledError]:
     """The same for many, and what became of each: Slurm hears of all of its own at once, or those
     that wait would begin in the place of the others."""
-    before = {run: run.why_stopped(run.last_attempt()) for run, stands in stand if stands.lives}
-    for run in before:
-        run.ask_to_stop(why)
+    before: dict[RunDir, str | None] = {}
+    refused: dict[RunDir, NotCancelledError] = {}
+    for run, stands in stand:
+        if stands.lives:
+            try:
+                before[run] = run.why_stopped(run.last_attempt())
+                run.ask_to_stop(why)
+            except OSError as error:
+                refused[run] = NotCancelledError(f"not cancelled: {of_path(error)}")
     try:
-        queue.cancel(filter(None, map(job_id, before)))
-        problem = None
-    except SlurmError as error:
-        problem = error
+        queue.cancel(filter(None, map(job_id, before.keys() - refused.keys())))
+        is_done = True
+    except SlurmError:
+        is_done = False
     told: list[str | NotCancelledError] = []
     for run, stands in stand:
         try:
-            told.append(_cancelled(run, stands, why, problem))
+            told.append(refused.get(run) or _cancelled(run, stands, why, is_done))
         except NotCancelledError as error:
             run.ask_to_stop(before[run])
             told.append(error)
     return told
 
 
-def _cancelled(run: RunDir, stands: State, why: str, problem: SlurmError | None) -> str:
+def _cancelled(run: RunDir, stands: State, why: str, is_done: bool) -> str:
     if not stands.lives:
         return f"{stands.name}: nothing to cancel"
     job = job_id(run)
     if job is None:
         return _interrupt(run)
-    if problem:
-        raise NotCancelledError(f"not cancelled: {problem}") from problem
+    if not is_done:  # one that Slurm refuses holds up no other
+        try:
+            queue.cancel([job])
+        except SlurmError as error:
+            raise NotCancelledError(f"not cancelled: {error}") from error
     number = run.last_attempt()
     if stands is State.pending:  # nobody else will tell
         run.finish(number, Outcome.killed, {"why": why, "time": time.time()})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from ringshard.child import ChildError
 from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, compose, quoted
@@ -55,6 +56,8 @@ def resume_all(paths: list[Path], command: Command) -> int:
     for runs in alike.values():
         with _told(codes):
             codes.append(run_all(command, runs))
+        if codes[-1] > 128:  # the user wants no more
+            break
     return max(codes)
 
 
@@ -70,7 +73,7 @@ def _submitted_with(run: Run) -> str:
 def _told(codes: list[int]) -> Iterator[None]:
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, ChildError) as error:
         print(error, file=sys.stderr, flush=True)
         codes.append(2)
 

@@ -98,7 +98,7 @@ def state(run: RunDir, jobs: Queue) -> State:
     job = job_of(submitted)
     if job is None:  # sbatch never took it
         return State.interrupted
-    if jobs is None or run.is_anothers():
+    if jobs is None or (job not in jobs and run.is_anothers()):
         files = _of_files(run)
         unsure = files is State.interrupted or run.outcome() is Outcome.requeued
         return State.unknown if unsure else files

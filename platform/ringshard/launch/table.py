@@ -1,14 +1,16 @@
 """Runs as a table: where they stand, how far they came, what went wrong."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from rich.table import Table
 
+from ringshard.errors import ConfigError
 from ringshard.files import read_json
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.progress import progress
-from ringshard.launch.rundir import RunDir
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.state import Queue, State, end, job_id
 
 
@@ -48,7 +50,9 @@ def error(run: RunDir, stands: State) -> str:
     """One line on what went wrong with a run that ended; empty where nothing did."""
     if stands in (State.done, State.running, State.pending, State.new):
         return ""
-    told = end(run) or _of_data(run) or _of_predecessor(run)
+    told = end(run) or _of_data(run)
+    if not told and stands is State.interrupted:
+        told = _of_predecessor(run)
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
@@ -66,7 +70,9 @@ def _of_predecessor(run: RunDir) -> dict[str, str]:
     attempt = run.attempt(run.last_attempt())
     if not (attempt / "job.yaml").exists() or (attempt / "started.json").exists():
         return {}
-    before = run.job(run.last_attempt()).launcher.after
-    if before is None:
+    before = None
+    with suppress(ConfigError):  # of another version
+        before = run.job(run.last_attempt()).launcher.after
+    if before is None or RunDir(Path(before)).outcome() is Outcome.done:
         return {}
     return {"why": f"launcher.after={before} was not trained to its end: resume that one first"}

@@ -103,10 +103,17 @@ def ranks_of(torchrun: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     """The ranks that are there; torchrun may have been started by a container's runtime, some of
     whose processes are called with its command line. Raises psutil.NoSuchProcess."""
     started = psutil.Process(torchrun.pid)
-    inside = [p for p in started.children(recursive=True) if _MODULE in p.cmdline()]
+    inside = [process for process in started.children(recursive=True) if _is_torchrun(process)]
     parents = {process.ppid() for process in inside}
     innermost = next((process for process in inside if process.pid not in parents), started)
     return innermost.children()
+
+
+def _is_torchrun(process: psutil.Process) -> bool:
+    try:
+        return _MODULE in process.cmdline()
+    except psutil.Error:  # a zombie, or gone meanwhile
+        return False
 
 
 def tell_ranks(torchrun: "subprocess.Popen[bytes]", told: set[int]) -> None:

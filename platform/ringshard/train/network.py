@@ -77,8 +77,9 @@ def check_model(model: PreTrainedModel, mesh: Mesh, cutter: Cutter) -> None:
             "chunks does not do: choose a model without logit scaling, soft-capping or transform"
         )
     # Not equal to the bit: experts see other groups of tokens.
-    tolerance = 16 * torch.finfo(ours.dtype).eps * float(ours.std())
-    if not torch.allclose(ours[:, :-1], changed[:, :-1], rtol=0, atol=tolerance):
+    eps = torch.finfo(ours.dtype).eps
+    tolerance = 16 * eps * float(ours.std())
+    if not torch.allclose(ours[:, :-1], changed[:, :-1], rtol=2 * eps, atol=tolerance):
         raise ConfigError(f"model.type={kind} attends to later tokens: choose a causal model")
 
 

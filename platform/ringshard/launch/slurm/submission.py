@@ -28,7 +28,7 @@ from ringshard.launch.slurm.queue import SlurmError
 from ringshard.launch.slurm.request import Request
 from ringshard.launch.slurm.task import Task
 
-_LATER = r"\w*MaxSubmit\w*|[Tt]imed out|temporarily"
+_LATER = r"\w*Submit\w*Limit|[Tt]imed out|temporarily|Unable to contact|Zero Bytes|standby"
 """Where sbatch would take the same job at another time: the limits of jobs, a busy controller."""
 
 
@@ -106,7 +106,7 @@ def submit(
         take_back()
         with suppress(SlurmError):  # the mark stays
             queue.cancel(_jobs_named(folder.name))
-            if "timed out" not in str(error):  # else Slurm may take the job later on
+            if not re.search("timed out|zero bytes", str(error), re.I):  # else it may still come
                 mark.unlink()
         raise
     _note(replace(submission, job_id=job_id))
