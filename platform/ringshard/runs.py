@@ -121,10 +121,13 @@ def logs(
 
 @app.command()
 def cancel(folders: Folders) -> None:
-    """Stop runs that wait or are at work; they save what they can."""
-    jobs = ask_queue()
+    """Stop runs that wait or are at work; they save what they can. Of a sweep that is named as a
+    whole no further member begins."""
+    jobs, named = ask_queue(), {folder.resolve() for folder in folders}
     stand = [(run, state(run, jobs)) for run in _runs(folders)]
-    told = housekeeping.cancel_all(stand)
+    told = housekeeping.cancel_all(
+        stand, with_sweep={run for run, _ in stand if run.path.resolve() not in named}
+    )
     for (run, _), done in zip(stand, told, strict=True):
         print(f"{run.path.name}  {done}", flush=True)
     raise typer.Exit(any(isinstance(done, ConfigError) for done in told))

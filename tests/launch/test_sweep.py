@@ -3,11 +3,14 @@
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from launch.commandline import answer, begin, interrupt, run, run_dirs, seen
+from typer import Exit
 
+from ringshard import runs
 from ringshard.config.schema.job import Job
 from ringshard.launch import show
 from ringshard.launch.identity import Run
@@ -75,6 +78,23 @@ def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (only,) = run_dirs(tmp_path)
     assert listed(only.parent) == [("failed", 1), ("new", 0)]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_sweep_that_is_cancelled_begins_its_next_member(limit: int, tmp_path: Path) -> None:
+    given = ("parallelism=single", f"launcher.max_parallel={limit}", "sweep.name=night")
+    process = begin(tmp_path, "-m", "train.seed=1,2,3", *given, "+hardware.env.STANDIN=wait")
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "outputs").rglob("seen-0.json"))) < limit:
+        assert time.monotonic() < until, "the members do not begin"
+        time.sleep(0.05)
+    with suppress(Exit):
+        runs.cancel([tmp_path / "outputs/sweeps/night"])
+    process.communicate(timeout=60)
+    assert process.returncode > 0 and len(run_dirs(tmp_path)) == limit
+    assert sorted(listed(tmp_path / "outputs/sweeps/night")) == sorted(
+        [("killed", 1)] * limit + [("new", 0)] * (3 - limit)
+    )
 
 
 def test_members_that_run_together_wait_for_each_other_or_outlive_ctrl_c(tmp_path: Path) -> None:

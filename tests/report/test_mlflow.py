@@ -1,6 +1,8 @@
 """Runs read from MLflow are those of the folders that were shipped to it."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +103,8 @@ def test_speed_in_mlflow_mixes_attempts_on_other_hardware(
 ) -> None:
     run = rated(tmp_path, (1, 0, [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)]))
     (run / "attempts/1/exit.json").touch()
+    ended = time.time() + 0.01  # a file's own time may be some milliseconds behind
+    os.utime(run / "attempts/1/exit.json", (ended, ended))
     shipper.sync(run, 1, both[2], "resumed")
     report(run, 2, 0, [(40, 4000, 1.0), (50, 5000, 700.0)])
     shipper.sync(run, 2, both[2], "resumed")

@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,14 +85,20 @@ def cancel(run: RunDir, stands: State, why: str = CANCELLED) -> str:
 
 
 def cancel_all(
-    stand: list[tuple[RunDir, State]], why: str = CANCELLED
+    stand: list[tuple[RunDir, State]],
+    why: str = CANCELLED,
+    with_sweep: Collection[RunDir] = (),
 ) -> list[str | NotCancelledError]:
     """The same for many, and what became of each: Slurm hears of all of its own at once, or those
-    that wait would begin in the place of the others."""
+    that wait would begin in the place of the others.
+
+    with_sweep: those at whose end a command that runs them one after another is to end too: it
+    takes a signal without a note for its own.
+    """
     before: dict[RunDir, str | None] = {}
     refused: dict[RunDir, NotCancelledError] = {}
     for run, stands in stand:
-        if stands.lives:
+        if stands.lives and (job_id(run) or run not in with_sweep):
             try:
                 before[run] = run.why_stopped(run.last_attempt())
                 run.ask_to_stop(why)
@@ -108,7 +114,7 @@ def cancel_all(
         try:
             told.append(refused.get(run) or _cancelled(run, stands, why, is_done))
         except NotCancelledError as error:
-            run.ask_to_stop(before[run])
+            run.ask_to_stop(before.get(run))
             told.append(error)
     return told
 

@@ -55,7 +55,7 @@ def run_together(
             for member in [one for one in working if one.agent.poll() is not None]:
                 working.remove(member)
                 ended = _ended(member, stop)
-                if ended.outcome is Outcome.failed and _stops(member.run):
+                if ended.stopped or (ended.outcome is Outcome.failed and _stops(member.run)):
                     waiting.clear()
                 yield member.run, ended
             _hand_on(working, stop)
@@ -102,7 +102,10 @@ def _ended(member: _Member, stop: StopRequests) -> Ended:
     stopped = 128 + stop.first if stop else 0
     if told is None:  # its agent was killed
         return Ended(Outcome.failed, 1, stopped)
-    return Ended(Outcome[told["outcome"]], told["rc"], stopped)
+    outcome = Outcome[told["outcome"]]
+    if outcome is Outcome.killed and not member.run.dir.why_stopped(member.attempt):
+        stopped = told["rc"]  # nobody cancelled this one alone
+    return Ended(outcome, told["rc"], stopped)
 
 
 def main() -> int:
