@@ -35,7 +35,7 @@ REFUSED = {
     "train.seed=5": "train.seed=5 cannot change",
     "output.name=other": "output.name=other cannot change",
     "train.steps=100": "give more to go on",
-    "train.steps=50": "the run has 100 steps already",
+    "train.steps=50": "the run is made for 100 steps, give more",
     "train.steps=200,300": "give each key one value",
     "train.steps=null train.tokens=99": "train.tokens=99: this run is measured in steps",
     "train.stps=3": "did you mean train.steps",

@@ -178,3 +178,11 @@ def test_ctrl_c_ends_in_a_traceback_and_leaves_the_job_without_a_word(
     with pytest.raises(KeyboardInterrupt):
         run_one(RunDir(tmp_path / "r"), job(tmp_path), "standin", {}, [])
     assert "job 7 goes on (scancel: error: Unable to contact)" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_a_new_one_to_be_resumed(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands(squeue="")
+    done = answer(tmp_path, "hardware=slurm_cpu", "launcher.after=nope")
+    assert done.returncode == 2 and "nope is no run: give the folder of one" in done.stderr

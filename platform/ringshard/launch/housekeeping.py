@@ -132,7 +132,8 @@ def _cancelled(run: RunDir, stands: State, why: str, is_done: bool) -> str:
             raise NotCancelledError(f"not cancelled: {error}") from error
     number = run.last_attempt()
     if stands is State.pending:  # nobody else will tell
-        run.finish(number, Outcome.killed, {"why": why, "time": time.time()})
+        ended = {"why": why, "time": time.time(), "step": run.newest_step()}
+        run.finish(number, Outcome.killed, ended)
     return f"job {job} is cancelled"
 
 

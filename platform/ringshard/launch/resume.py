@@ -178,5 +178,5 @@ def _refuse_shorter(run_dir: RunDir, attempt: int, job: Job) -> None:
         )
     if length < before or (length == before and run_dir.outcome() is Outcome.done):
         raise ConfigError(
-            f"train.{unit}={length}: the run has {before} {unit} already, give more to go on"
+            f"train.{unit}={length}: the run is made for {before} {unit}, give more to go on"
         )

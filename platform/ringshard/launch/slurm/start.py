@@ -62,6 +62,8 @@ def dependencies(job: Job) -> list[str]:
     if job.launcher.after is None:
         return []
     before = RunDir(Path(job.launcher.after))
+    if not before.record.is_file():
+        raise ConfigError(f"launcher.after={job.launcher.after} is no run: give the folder of one")
     stands = state(before, ask_queue())
     if stands is State.done:
         return []
@@ -69,7 +71,7 @@ def dependencies(job: Job) -> list[str]:
     if not stands.lives or submitted is None:
         raise ConfigError(
             f"launcher.after={job.launcher.after} is {stands.name} and not in the queue: resume it"
-            " first, or leave launcher.after out"
+            " first, or go on without it: launcher.after=null"
         )
     return [f"afterok:{submitted}"]
 
@@ -103,6 +105,7 @@ def submit_all(
     """
     job = runs[0].job
     root = Path(job.output.root)
+    follows = dependencies(job)
     code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
     data = {id(one): prepared_by(one, root, code.source) for one in missing}
@@ -110,7 +113,7 @@ def submit_all(
     for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
         alike = [run for run in runs if data.get(id(run.job)) == waits_for]
         planned = plan([by_path[str(run.dir.path)] for run in alike], module)
-        needs = dependencies(job) + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
+        needs = follows + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
         for submission in batches(planned, code.source, needs, _max_array()):
             if last and job.launcher.max_parallel:  # else each array would run that many
                 submission = after(submission, last)
