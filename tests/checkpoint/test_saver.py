@@ -3,6 +3,7 @@
 import resource
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def _on_a_disk_that_refuses(root: Path, victim: int, at_once: bool) -> tuple[str
     """A file of one rank may have no more than 1,000 bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     run, beside = Run().train(1), saver(root)
-    save = beside.save if at_once else beside.start
+    save = partial(beside.start, at_once=at_once)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if dist.get_rank() == victim:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))

@@ -47,8 +47,8 @@ BUGS = [
     Bug(
         "nothing is staged",
         f"{CHECKPOINT}/saver.py",
-        "held = self._stager.stage(contents(model, optimizer))",
-        "held = contents(model, optimizer)",
+        "staged = self._stager.stage(held)",
+        "staged = held",
         "tests/checkpoint/test_saver.py"
         "::test_training_on_changes_what_is_saved_or_the_other_way_round[1]",
     ),

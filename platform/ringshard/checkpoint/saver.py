@@ -44,31 +44,25 @@ class Saver:
         model: nn.Module,
         optimizer: Optimizer,
         loss: float | None = None,
+        at_once: bool = False,
     ) -> None:
         """Copies what is to be saved, and returns; the save before must have been waited for.
 
-        loss: on the validation split, where it is known.
+        loss: on the validation split, where it is known; at_once: without a copy, and returns when
+        all is written. `wait` tells how it went.
         """
         assert self._running is None, "two saves at once"
-        held = self._stager.stage(contents(model, optimizer))
-        assert isinstance(held, dict)
+        held = contents(model, optimizer)
+        if not at_once:
+            staged = self._stager.stage(held)
+            assert isinstance(staged, dict)
+            held = staged
         self._running = Future()
         args = (self._running, self.place.measured(loss), state, held)
-        work = threading.Thread(target=self._write, args=args, daemon=True)
-        work.start()
-
-    def save(
-        self,
-        state: TrainState,
-        model: nn.Module,
-        optimizer: Optimizer,
-        loss: float | None = None,
-    ) -> None:
-        """The same, but returns when all is written; `wait` tells how that went."""
-        assert self._running is None, "two saves at once"
-        held = contents(model, optimizer)
-        self._running = Future()
-        self._write(self._running, self.place.measured(loss), state, held)
+        if at_once:
+            self._write(*args)
+        else:
+            threading.Thread(target=self._write, args=args, daemon=True).start()
 
     def wait(self) -> tuple[Path, float] | None:
         """Where the save under way went, and the seconds it took; None where there is none.

@@ -128,9 +128,9 @@ class Save:
             trainer.spool.sync()
         self._wait(trainer)
         loss = self.evaluation.loss_at(trainer.state.step)
-        save = self.saver.start if self.config.asynchronous else self.saver.save
-        save(trainer.state, trainer.model, trainer.optimizer, loss)
-        if not self.config.asynchronous:
+        at_once = not self.config.asynchronous
+        self.saver.start(trainer.state, trainer.model, trainer.optimizer, loss, at_once)
+        if at_once:
             self._wait(trainer)
         trainer.log({"checkpoint/stall_s": time.perf_counter() - started})
 
