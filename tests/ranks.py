@@ -1,7 +1,8 @@
 """Ranks of a gloo process group, forked from the test: a third of a second instead of an import of
 torch each.
 
-Never run a backward pass in the parent before forking: autograd's threads do not survive a fork.
+Never run a backward pass or a compiled function in the parent before forking: the threads of
+autograd and of the compiler do not survive a fork, and what waits for them hangs.
 """
 
 import multiprocessing as mp
