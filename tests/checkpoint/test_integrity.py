@@ -2,10 +2,11 @@
 
 import errno
 import fcntl
+import io
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard.checkpoint import directory, load, manifest
+from ringshard.checkpoint import directory, load
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -71,17 +72,29 @@ def test_a_damaged_checkpoint_is_used(
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, checkpoint: str, number: int) -> None:
     """Reading tensors of this checkpoint fails."""
-    blocks = manifest._blocks
+    open_ = Path.open
 
-    def of_broken_disk(file: Any, length: int) -> Iterator[bytes]:
-        if checkpoint in file.name and file.name.endswith(".distcp"):
-            raise OSError(number, os.strerror(number), file.name)
-        return blocks(file, length)
+    def on_broken_disk(path: Path, *args: Any, **kwargs: Any) -> Any:
+        file = open_(path, *args, **kwargs)
+        return _Broken(file, number) if checkpoint in str(path) and "distcp" in path.name else file
 
-    monkeypatch.setattr(manifest, "_blocks", of_broken_disk)
+    monkeypatch.setattr(Path, "open", on_broken_disk)
 
 
-@pytest.mark.parametrize("verify", [Verify.shard, Verify.full])
+class _Broken(io.BufferedReader):
+    """A file of which no byte can be read."""
+
+    def __init__(self, file: Any, number: int) -> None:
+        super().__init__(file.detach())
+        self._number = number
+
+    def read(self, *_: Any) -> Any:
+        raise OSError(self._number, os.strerror(self._number), self.name)
+
+    readinto = read
+
+
+@pytest.mark.parametrize("verify", Verify)
 def test_a_block_that_the_disk_has_lost_ends_the_run(
     verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,8 @@ def made(
         setattr(getattr(job, group), field, value)
     (folder / "job.yaml").write_text(yaml.safe_dump(plain(job)))
     (folder / "overrides.json").write_text("[]")
-    (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
+    if marker != "FAILED":
+        (folder / "result.json").write_text(json.dumps({"bigram_entropy": 2.1}))
     (folder / "started.json").write_text(json.dumps({"time": created, "host": "h", "pid": 1}))
     train(path, created + 5, job.optimizer.lr, range(1, steps + 1), wiggle)
     if marker:

@@ -117,6 +117,16 @@ def test_a_run_that_died_for_good_has_lost_nothing(tmp_path: Path) -> None:
     assert seconds(at_work) == {"training": 18, "data": 2, "startup": 5, "lost": 1}
 
 
+def test_the_outage_after_a_node_died_was_shutting_down(tmp_path: Path) -> None:
+    """Of two nodes the one with the agent lives on: it is told to end while its ranks hang."""
+    run = RunDir(made(tmp_path, "run", marker="KILLED"))
+    (run.attempt(1) / "result.json").unlink()
+    end = json.loads((run.attempt(1) / "exit.json").read_text())
+    (run.attempt(1) / "exit.json").write_text(json.dumps(end | {"time": end["time"] + 60}))
+    found = seconds(history.of_run(run, record.read(run.path), State.pending))
+    assert (found["lost"], found.get("other")) == (60 + 1, None)
+
+
 moments = st.floats(0, 1e6).map(lambda t: round(t, 3))
 spans = st.one_of(st.floats(0, 1e5), st.just(float("nan")), st.just(float("inf")))
 

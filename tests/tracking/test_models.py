@@ -48,6 +48,14 @@ def test_a_checkpoint_that_is_kept_is_no_model_or_two(run: Any) -> None:
     assert history(run) == expected(5)  # the model has the run's points, not points of its own
 
 
+def test_checkpoints_that_all_stay_are_no_models_until_the_run_ends(run: Any) -> None:
+    run.job.checkpoint.keep = 0
+    run.attempt(1)
+    staying = {saved(run, step).name for step in (2, 4)}
+    ship(run)
+    assert set(models(run)) == staying
+
+
 def test_all_samples_of_all_nodes_are_read_for_each_checkpoint(run: Any) -> None:
     checkpoint = saved(run, 2)
     missing = SpoolFile(run.path / "track/spool-1.0-node-0.jsonl", 1, 0, "node-0")

@@ -1,5 +1,6 @@
 """Reading a checkpoint: first every byte that is wanted is verified, then a tensor is touched."""
 
+import errno
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
@@ -86,7 +88,7 @@ def load(
     or their averages.
     Hyperparameters stay those of `optimizer`. Raises DamagedError on all ranks where the bytes are
     not those that were written, and ConfigError that lists every missing, unknown or different
-    tensor, both before any tensor is touched.
+    tensor, both before any tensor is touched (but for what `verify=size` does not look at).
     """
     with _naming(path):
         manifest = on_first_rank(lambda: Manifest.verified(path, whole=False), group)
@@ -97,9 +99,21 @@ def load(
         wanted = _wanted(model, optimizer, averaged, metadata, manifest)
         with _naming(path):
             raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
-        read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
+            _read(wanted, reader, group)
     random_state.restore(wanted)
     return state
+
+
+def _read(wanted: dict[str, Tensor], reader: Reader, group: dist.ProcessGroup | None) -> None:
+    """Raises DamagedError on all ranks where the disk has lost a block, which only `verify=size`
+    can meet here."""
+    try:
+        read(wanted, storage_reader=reader, process_group=group, no_dist=group is None)
+    except CheckpointException as error:
+        for cause, _ in error.failures.values():
+            if isinstance(cause, OSError) and cause.errno == errno.EIO:
+                raise DamagedError(f"its tensors can't be read ({cause})") from error
+        raise
 
 
 @contextmanager

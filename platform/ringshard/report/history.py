@@ -37,7 +37,7 @@ def _attempt(run: RunDir, number: int, segments: Sequence[Segment]) -> list[Atte
     started, submitted, end = (read_json(run.attempt(number) / f"{w}.json") or {} for w in words)
     if "time" not in started:
         return []
-    failed = end.get("outcome") == "failed" or "crashed" in str(end.get("why"))
+    failed = bool(end) and not run.result(number)  # its ranks did not come to an end of their own
     curves = [segment.curves for segment in segments]
     return [Attempt(started["time"], submitted.get("time"), end.get("time"), failed, curves)]
 

@@ -9,6 +9,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.errors import ConfigError, first_line
 from ringshard.files import sync
 from ringshard.launch.rundir import RunDir
@@ -188,13 +189,13 @@ class Shipper:
         self._attached.add(attempt)
 
     @cached_property
-    def _keep_every(self) -> int:
-        return RunDir(self._run_dir).job(self._attempt).checkpoint.keep_every
+    def _policy(self) -> Checkpoint:
+        return RunDir(self._run_dir).job(self._attempt).checkpoint
 
     def _note_models(self, remote: RemoteRun, is_final: bool) -> None:
         """Tell of the checkpoints that stay, and take back those that are gone."""
         known = self._ledger.models
-        staying = models.staying(self._run_dir, self._keep_every, is_final)
+        staying = models.staying(self._run_dir, self._policy, is_final)
         new = {step: path for step, path in staying.items() if path.name not in known}
         for model in models.described(new, self._history()):
             known = known | {model.name: remote.add_model(model)}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ringshard.checkpoint.directory import committed, pins
 from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.tracking.batches import Point, points_at
 from ringshard.tracking.spool import SpoolFile, is_node
 
@@ -23,15 +24,15 @@ class Model(NamedTuple):
     """What was measured at its step, as it was sent for the run."""
 
 
-def staying(run_dir: Path, keep_every: int, is_final: bool) -> dict[int, Path]:
-    """Checkpoints by step that nothing will remove by itself: all, once the run is over; before,
-    those that are pinned and each `keep_every`-th."""
+def staying(run_dir: Path, policy: Checkpoint, is_final: bool) -> dict[int, Path]:
+    """Checkpoints by step that nothing will remove by itself: all, once the run is over, or where
+    the policy keeps all; before, those that are pinned and each `keep_every`-th."""
     root = run_dir / "checkpoints"
-    pinned = set(pins(root).values())
+    pinned, every = set(pins(root).values()), policy.keep_every
     return {
         step: path
         for step, path in committed(root).items()
-        if is_final or path.name in pinned or (keep_every and step % keep_every == 0)
+        if is_final or not policy.keep or path.name in pinned or (every and step % every == 0)
     }
 
 

@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ringshard.files import sync
+
 _NODE = "node-"
 SYSTEM = "system/"
 """Beginning of the metrics that nodes note."""
@@ -54,8 +56,10 @@ class Spool:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self._unfinished = os.fstat(self._file).st_size > 0  # an earlier process may have died
+            sync(self.path.parent)
+            sync(run_dir)
         except OSError:
-            pass  # every line is then counted as dropped
+            pass  # every line that the disk refuses is counted as dropped
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a step in one write."""
