@@ -11,6 +11,9 @@ from tracking.shipped import ship
 from typer import Exit
 
 from ringshard import cli
+from ringshard.files import write_json
+from ringshard.launch import manifest
+from ringshard.launch.attended import attended
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.state import PRUNED
@@ -92,6 +95,29 @@ def test_a_sweep_ends_before_its_members_or_otherwise(
     ship(members[1])
     assert parent(members[0]).info.status == status
     assert parent(members[0]).data.tags["ringshard.state"] == state
+
+
+def test_a_sweep_of_this_machine_is_finished_for_a_moment_between_its_members(
+    member: Callable[[int], RunFolder],
+) -> None:
+    first = member(0)
+    with attended(first.path.parent), attended(first.path.parent):  # two commands
+        end(first, "done")
+        ship(first)
+        assert parent(first).info.status == "RUNNING"
+    assert parent(first).info.status == "FINISHED"
+
+
+def test_a_sweep_is_finished_though_a_member_never_began(
+    member: Callable[[int], RunFolder],
+) -> None:
+    first = member(0)
+    noted = {first.path.name: {"attempts": 0}, "tiny-1": {"attempts": 0}}
+    write_json(first.path.parent / manifest.NAME, {"members": noted})
+    end(first, "done")
+    ship(first)
+    assert parent(first).info.status == "KILLED"
+    assert parent(first).data.tags["ringshard.state"] == "1 done, 1 new"
 
 
 class Slow:

@@ -4,12 +4,14 @@ The run directories are the truth; this is their list.
 """
 
 import time
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from ringshard.files import read_json, write_json
 from ringshard.launch.identity import Run
+from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue, job_id, state
 
 NAME = "manifest.json"
@@ -26,6 +28,15 @@ def write(runs: list[Run]) -> None:
         members = (read_json(file) or {}).get("members", {})
         members |= {run.dir.path.name: _noted(run, jobs) for run in runs}
         write_json(file, {"sweep": runs[0].sweep, "time": time.time(), "members": members})
+
+
+def never_begun(sweep: Path) -> int:
+    """Members without any attempt."""
+    members = (read_json(sweep / NAME) or {}).get("members", {})
+    return sum(
+        not noted["attempts"] and not RunDir(sweep / name).record.exists()
+        for name, noted in members.items()
+    )
 
 
 def _noted(run: Run, jobs: Queue) -> dict[str, Any]:

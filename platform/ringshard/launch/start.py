@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ringshard.config.schema.search import Sampler
 from ringshard.errors import ConfigError
 from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
+from ringshard.launch.attended import attended
 from ringshard.launch.environment import gpus, rank_environment
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
@@ -83,9 +85,11 @@ def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
-    manifest.write(runs)
-    ends = list(_run_each(command, runs, module, rows))
-    manifest.write(runs)
+    is_sweep = runs[0].sweep is not None
+    with attended(runs[0].dir.path.parent) if is_sweep and todo else nullcontext():
+        manifest.write(runs)
+        ends = list(_run_each(command, runs, module, rows))
+        manifest.write(runs)
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])

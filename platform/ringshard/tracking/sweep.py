@@ -11,6 +11,8 @@ from uuid import uuid4
 from filelock import FileLock
 
 from ringshard.files import read_json, write_json
+from ringshard.launch.attended import is_attended
+from ringshard.launch.manifest import never_begun
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, State, ask_queue, state
 from ringshard.tracking.standing import KILLED, RUNNING, Standing
@@ -61,7 +63,10 @@ def _key(noted: Path) -> str:
 
 
 def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
-    """Where the members that exist stand together: at work as long as one is."""
+    """Where the members stand together: at work as long as one is, or a command that may begin
+    another one. One that never began keeps a sweep from being finished."""
+    if is_attended(sweep):
+        return Standing(RUNNING, State.running.name)
     members = [RunDir(file.parent) for file in sweep.glob("*/run.json")]
     random.shuffle(members)  # of thousands, one that lives is met soon
     queue, states = cache(ask), Counter[State]()
@@ -70,6 +75,8 @@ def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
         if stands.lives:
             return Standing(RUNNING, State.running.name)
         states[stands] += 1
+    if missing := never_begun(sweep):
+        states[State.new] = missing
     told = ", ".join(sorted(f"{count} {stands.name}" for stands, count in states.items()))
     if states[State.done] and set(states) <= {State.done, State.pruned}:
         return Standing("FINISHED", told)

@@ -3,6 +3,7 @@
 from ringshard.config.compose import Command
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.launch import manifest
+from ringshard.launch.attended import attended
 from ringshard.launch.plan import show_plan
 from ringshard.launch.search import show
 from ringshard.launch.search.loop import Loop
@@ -32,10 +33,11 @@ def search(command: Command, module: str = "ringshard.train") -> int:
         place: Place = (OnSlurm if on_slurm else Here)(planned.command, module)
         print(f"search {short(planned.folder)}", flush=True)
         loop = Loop(planned, study, place)
-        with stop_requests() as stop:
-            loop.run(stop)
-        if loop.runs:
-            manifest.write(loop.runs)
+        with attended(planned.folder):
+            with stop_requests() as stop:
+                loop.run(stop)
+            if loop.runs:
+                manifest.write(loop.runs)
         if not (stop or place.waits_for_runs):
             synchronize(loop.runs)
         return _ended(planned, study, place, stop)
