@@ -1,10 +1,10 @@
 """`ringshard compare …`: runs side by side, as text, page, picture, JSON or CSV."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -38,6 +38,7 @@ def compare(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="File for a page with plots.")] = None,
     png: Annotated[Path | None, typer.Option(help="File for a picture of the curves.")] = None,
+    pngs: Annotated[Path | None, typer.Option(help="Folder for a picture of each plot.")] = None,
     by_topology: Annotated[
         bool, typer.Option("--scaling", help="How speed grows with the processes.")
     ] = False,
@@ -47,11 +48,12 @@ def compare(
 ) -> None:
     """What differs between runs, and where they got."""
     for_scripts = [name for name, on in {"--json": as_json, "--csv": as_csv}.items() if on]
-    _refuse_idle(x, html, png, by_topology, for_scripts)
+    files = {"--png": png, "--pngs": pngs, "--html": html}
+    _refuse_idle(x, files, by_topology, for_scripts)
     runs = _with_job(_found(named, uri))
     shown = metric or "train/loss"
     axis = x.value if x else "time" if is_timed(shown) else "step"
-    _refuse_unrecorded(runs, metric, axis, {"--png": png, "--html": html})
+    _refuse_unrecorded(runs, metric, axis, files)
     series = _series(runs) if by_topology else []
     if for_scripts:
         from ringshard.report import export
@@ -60,7 +62,8 @@ def compare(
     else:
         _print(runs, shown, series)
     out = sys.stderr if for_scripts else sys.stdout
-    _write(runs, shown, axis, html, png, series, _title(named), out)
+    for told in _written(runs, shown, axis, files, series, _title(named)):
+        print(told, file=out)
 
 
 def _title(named: list[str]) -> str:
@@ -99,29 +102,31 @@ def _series(runs: Sequence[Compared]) -> list[Series]:
 
 def _refuse_idle(
     x: Axis | None,
-    html: Path | None,
-    png: Path | None,
+    files: Mapping[str, Path | None],
     by_topology: bool,
     for_scripts: Sequence[str],
 ) -> None:
     """Raises ConfigError for options that have no effect, or that no file can be written for."""
     if len(for_scripts) > 1:
         raise ConfigError(f"{' and '.join(for_scripts)}: stdout takes one of them")
-    if x and not (html or png):
+    if x and not any(files.values()):
         raise ConfigError(f"--x {x.value}: nothing is drawn, give --html or --png, or leave it out")
-    if by_topology and for_scripts and not html:
+    if by_topology and for_scripts and not (files["--html"] or files["--pngs"]):
         raise ConfigError(f"--scaling: {for_scripts[0]} tells of runs alone, leave out one of them")
-    for option, file in {"--png": png, "--html": html}.items():
+    for option, file in files.items():
         if file and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no folder {file.parent}, make it first")
-    if html:
+        if file and file.exists() and file.is_dir() != (option == "--pngs"):
+            kind = "a folder, give a file" if file.is_dir() else "a file, give a folder"
+            raise ConfigError(f"{option} {file}: it is {kind}")
+    if files["--html"]:
         from ringshard.report.page.html import require_plotly
 
         require_plotly()
 
 
 def _refuse_unrecorded(
-    runs: Sequence[Compared], metric: str | None, axis: str, files: dict[str, Path | None]
+    runs: Sequence[Compared], metric: str | None, axis: str, files: Mapping[str, Path | None]
 ) -> None:
     """Raises ConfigError for what no run has recorded, before anything is printed or written."""
     known = {key for run in runs for key in run.curves}
@@ -161,23 +166,27 @@ def _print(runs: Sequence[Compared], metric: str, series: Sequence[Series]) -> N
         print(sentence)
 
 
-def _write(
+def _written(
     runs: Sequence[Compared],
     metric: str,
     axis: str,
-    html: Path | None,
-    png: Path | None,
+    files: Mapping[str, Path | None],
     series: Sequence[Series],
     title: str,
-    out: Any,
-) -> None:
-    if png:
+) -> Iterator[str]:
+    """Writes what was asked for, and tells of each when it is there."""
+    if png := files["--png"]:
         from ringshard.report.curves import draw  # matplotlib takes a second
 
         draw(runs, metric, png, axis)
-        print(f"curves: {png}", file=out)
-    if html:
+        yield f"curves: {png}"
+    if folder := files["--pngs"]:
+        from ringshard.report.pictures import draw_all
+
+        for picture in draw_all(runs, metric, axis, folder, series):
+            yield f"picture: {picture}"
+    if html := files["--html"]:
         from ringshard.report.page.html import page
 
         write_whole(html, page(runs, metric, axis, title, series))
-        print(f"page: {html}", file=out)
+        yield f"page: {html}"

@@ -132,6 +132,22 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
     ]
 
 
+def test_a_plot_of_the_page_has_no_picture(make: Make, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        make(f"cost-$5-and-$6-{seed}", train__seed=seed, optimizer__lr=0.1 * seed)
+    done = ringshard("compare", tmp_path / "outputs", "--pngs", tmp_path / "pictures")
+    assert (done.returncode, done.stderr) == (0, "")
+    drawn = {file.stem for file in (tmp_path / "pictures").iterdir()}
+    over = {f"train-loss-over-{axis}" for axis in ("step", "tokens", "time", "flops")}
+    bars = {"speed", "mfu", "goodput", "settings-and-results"}
+    assert drawn == over | bars | {"train-grad_norm-over-step", "train-lr-over-step"}
+    for file in (tmp_path / "pictures").iterdir():
+        assert file.read_bytes().startswith(b"\x89PNG") and f"picture: {file}\n" in done.stdout
+    taken = ringshard("compare", tmp_path / "outputs", "--pngs", file)
+    assert (taken.returncode, taken.stdout) == (2, "")
+    assert taken.stderr == f"--pngs {file}: it is a file, give a folder\n"
+
+
 NODE = "system/node-0/cpu_percent"
 
 

@@ -99,10 +99,11 @@ def test_runs_whose_job_is_not_there_count_as_one_process(tmp_path: Path) -> Non
     job = runs[2].dir.attempt(1) / "job.yaml"
     told = yaml.safe_load(job.read_text())
     job.write_text(yaml.safe_dump({key: told[key] for key in told if key != "hardware"}))
-    done = ringshard("compare", tmp_path, "--scaling")
+    done = ringshard("compare", tmp_path, "--scaling", "--pngs", tmp_path / "pictures")
     assert (done.returncode, done.stderr) == (
         0,
         "run-2 does not tell its processes: left out of --scaling\n",
     )
+    assert [file.name for file in (tmp_path / "pictures").glob("scaling-*")] == ["scaling-1.png"]
     (strong,) = scaling(find([tmp_path]))
     assert [point.processes for point in strong.points] == [2, 4]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,7 +13,7 @@ from ringshard.report.compared import AXES, Compared, along
 from ringshard.report.groups import labels
 from ringshard.report.page.colors import colors
 
-_GREY = "#767676"
+GREY, GRID = "#767676", "#e6e6e6"
 MOST_NAMES = 24
 """Of a legend."""
 
@@ -24,16 +24,34 @@ _BUCKETS = 2000
 
 def draw(runs: Sequence[Compared], metric: str, path: Path, axis: str = "step") -> None:
     """Write a PNG of a metric along an axis, with its validation twin and the bigram entropy."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    axes = panel()
     _frame(axes, metric, axis)
     for run, label, color in zip(runs, labels(runs), colors(len(runs)), strict=True):
-        _run(axes, run, metric, axis, label.replace("$", r"\$") if len(runs) > 1 else "", color)
+        _run(axes, run, metric, axis, label_of(label) if len(runs) > 1 else "", color)
     if metric.endswith("/loss"):
         _bigram(axes, {run.bigram_entropy for run in runs} - {None})
-    _legend(axes)
-    figure.savefig(path, format="png", dpi=150)
+    legend(axes)
+    save(axes, path)
+
+
+def panel(width: float = 7, height: float = 4) -> Axes:
+    """Empty axes in a figure of their own [inches]."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def save(axes: Axes, path: Path) -> None:
+    """Write the figure of these axes as PNG."""
+    cast(Figure, axes.figure).savefig(path, format="png", dpi=150)
+
+
+def label_of(name: str) -> str:
+    """A name as matplotlib draws it, which takes a pair of $ for a formula."""
+    return name.replace("$", r"\$")
 
 
 def _frame(axes: Axes, metric: str, axis: str) -> None:
@@ -43,17 +61,15 @@ def _frame(axes: Axes, metric: str, axis: str) -> None:
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(_readable))
     axes.set_ylabel("loss [nats per token]" if metric.endswith("/loss") else metric)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
 
 
 def _readable(value: float, _place: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
-def _legend(axes: Axes) -> None:
-    """Beside the curves where there are many: it would hide them."""
+def legend(axes: Axes) -> None:
+    """Names of what is drawn; beside it where there are many, which would hide it."""
     lines, texts = axes.get_legend_handles_labels()
     many = len(texts) > 6
     aside = {"loc": "upper left", "bbox_to_anchor": (1, 1), "fontsize": "x-small"} if many else {}
@@ -92,4 +108,4 @@ def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: s
 def _bigram(axes: Axes, entropies: set[float | None]) -> None:
     for place, entropy in enumerate(sorted(value for value in entropies if value is not None)):
         label = "bigram entropy of the validation split" if place == 0 else None
-        axes.axhline(entropy, color=_GREY, ls="--", lw=1, label=label)
+        axes.axhline(entropy, color=GREY, ls="--", lw=1, label=label)

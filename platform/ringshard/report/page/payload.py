@@ -29,19 +29,20 @@ def payload(runs: Sequence[Compared], metric: str, axis: str) -> Json:
     names, painted = labels(runs), colors(len(runs))
     return {
         "axis": axis,
-        "axes": {name: title for name, (title, _) in AXES.items() if _known(runs, name)},
+        "axes": {name: title for name, (title, _) in AXES.items() if known(runs, name)},
         "runs": [
             {"name": name, "folder": run.name, "state": run.state, "color": color}
             for name, run, color in zip(names, runs, painted, strict=True)
         ],
         "curves": _charts(runs, metric),
-        "bars": _bars(runs),
-        "goodput": _goodput(runs),
-        "parallel": _parallel(runs),
+        "bars": bars(runs),
+        "goodput": goodput(runs),
+        "parallel": parallel(runs),
     }
 
 
-def _known(runs: Sequence[Compared], axis: str) -> bool:
+def known(runs: Sequence[Compared], axis: str) -> bool:
+    """Whether a run tells where it was on an axis."""
     source = AXES[axis][1]
     return axis in ("step", "time") or any(source in run.curves for run in runs)
 
@@ -123,19 +124,21 @@ def _seeds(runs: Sequence[Compared], groups: Sequence[Sequence[int]], key: str) 
     return found
 
 
-def _bars(runs: Sequence[Compared]) -> list[Json]:
+def bars(runs: Sequence[Compared]) -> list[Json]:
+    """A number or None of each run."""
     rows = {
-        "Speed [tokens/s]": [tokens_per_s(run) for run in runs],
-        "Model FLOPs utilization": [mfu(run) for run in runs],
+        ("speed", "Speed [tokens/s]"): [tokens_per_s(run) for run in runs],
+        ("mfu", "Model FLOPs utilization"): [mfu(run) for run in runs],
     }
     return [
-        {"title": title, "values": [finite(value) for value in values]}
-        for title, values in rows.items()
+        {"id": name, "title": title, "values": [finite(value) for value in values]}
+        for (name, title), values in rows.items()
         if any(value is not None for value in values)
     ]
 
 
-def _goodput(runs: Sequence[Compared]) -> Json | None:
+def goodput(runs: Sequence[Compared]) -> Json | None:
+    """Seconds of each run by part of its wall time; None where nothing tells."""
     told = [run.goodput for run in runs]
     if not any(one and one.wall_ms for one in told):
         return None
@@ -147,7 +150,7 @@ def _goodput(runs: Sequence[Compared]) -> Json | None:
     return {"parts": parts, "about": {part: PARTS[part] for part in parts}}
 
 
-def _parallel(runs: Sequence[Compared]) -> Json | None:
+def parallel(runs: Sequence[Compared]) -> Json | None:
     """A vertical axis for each key that tells the runs apart, and for where they got."""
     keys = [key for key in telling(runs, differences(runs)) if key not in SEEDS]
     keys = keys[:MOST_DIMENSIONS] or [key for key in SEEDS if key in differences(runs)]
