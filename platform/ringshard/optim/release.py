@@ -3,7 +3,8 @@
 So no more than the largest one exists (LOMO, Lv et al. 2023, arXiv:2306.09782). One hook for each
 parameter calls the same update rule as a whole step would. What needs all gradients first can't be
 had: the norm of a step's own gradient to clip by, a step that is skipped as a whole. A gradient
-that is not finite is left out by itself.
+that is not finite is left out by itself, of a sharded one each rank's part: only then does what
+follows depend on the topology.
 """
 
 from functools import partial
