@@ -90,15 +90,15 @@ def show(run: One) -> None:
         "size": housekeeping.readable(housekeeping.size(found.path)),
     }
     print("\n".join(f"{name:<8} {value}" for name, value in facts.items() if value))
-    _console().print(_attempts(found))
+    _console().print(_attempts(found, stands))
     print(*spent(whole.goodput), sep="\n")
 
 
-def _attempts(run: RunDir) -> Table:
+def _attempts(run: RunDir, stands: State) -> Table:
     shown = Table(box=None, pad_edge=False)
     for title in ("attempt", "began", "job", "hosts", "outcome", "why", "saved step"):
         shown.add_column(title)
-    for attempt in housekeeping.attempts(run):
+    for attempt in housekeeping.attempts(run, stands):
         shown.add_row(*attempt)
     return shown
 

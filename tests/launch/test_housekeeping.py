@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringshard.checkpoint.directory import pin
-from ringshard.launch.housekeeping import NotCancelledError, cancel_all, why_kept
+from ringshard.launch.housekeeping import NotCancelledError, attempts, cancel_all, why_kept
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
@@ -57,3 +57,20 @@ def test_a_run_that_can_not_be_asked_keeps_others_from_being_cancelled(
     told = cancel_all([(run, State.pending) for run in found])
     assert [isinstance(one, NotCancelledError) for one in told] == [True, True, False]
     assert found[1].why_stopped(1) is None and found[2].outcome() is Outcome.killed
+
+
+def test_an_attempt_that_never_began_is_a_blank_row_and_its_job_has_another_number(
+    tmp_path: Path,
+) -> None:
+    """Slurm gives each task of an array a number of its own beside the one that it prints."""
+    run = RunDir(tmp_path / "run")
+    (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    for number in (1, 2, 3):
+        run.attempt(number).mkdir(parents=True)
+        submitted = {"submission": str(tmp_path), "index": 0}
+        (run.attempt(number) / "submitted.json").write_text(json.dumps(submitted))
+    began = {"time": 0, "job": "8", "hosts": ["a", "b"]}
+    (run.attempt(2) / "started.json").write_text(json.dumps(began))
+    told = [row[1:4] for row in attempts(run, State.pending)]
+    assert told[0] == ("never", "7_0", "") and told[2] == ("not yet", "7_0", "")
+    assert told[1][1:] == ("7_0", "a,b")

@@ -16,25 +16,34 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
-from ringshard.launch.state import QueueWatch, State, job_id, state
+from ringshard.launch.state import QueueWatch, State, job_id, job_of, state
 
 CANCELLED = "cancelled"
 _PINNED = "PINNED"
 _GONE = ".deleted-"
 
 
-def attempts(run: RunDir) -> Iterator[tuple[str, ...]]:
+def attempts(run: RunDir, stands: State) -> Iterator[tuple[str, ...]]:
     """Number, begin, job, hosts, outcome, reason and saved step of every attempt."""
-    for number in range(1, run.last_attempt() + 1):
+    last = run.last_attempt()
+    for number in range(1, last + 1):
         folder = run.attempt(number)
-        began, end = (read_json(folder / f"{name}.json") or {} for name in ("started", "exit"))
+        words = ("started", "submitted", "exit")
+        began, submitted, end = (read_json(folder / f"{word}.json") or {} for word in words)
         if not folder.exists():
             continue
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began["time"])) if began else ""
+        lives = number == last and stands.lives
+        clock = _clock(began["time"]) if began else "not yet" if lives else "never"
+        # Of a task of an array, `started` knows a number that no command of Slurm prints.
+        job = (job_of(submitted) if submitted else None) or began.get("job", "")
         hosts = ",".join(began.get("hosts", [began.get("host", "")]))
         outcome, why = end.get("outcome", ""), end.get("error") or end.get("why") or ""
         step = str(end.get("step", ""))
-        yield str(number), clock, str(began.get("job", "")), hosts, outcome, str(why)[:100], step
+        yield str(number), clock, str(job), hosts, outcome, " ".join(str(why).split()), step
+
+
+def _clock(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def accounted(run: RunDir) -> str | None:
