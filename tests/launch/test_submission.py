@@ -16,6 +16,7 @@ from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
 from ringshard.launch.slurm.one import run_one
+from ringshard.launch.slurm.refusal import refusal
 from ringshard.launch.slurm.start import require_cluster
 from ringshard.launch.slurm.submission import submit, submitting
 
@@ -148,6 +149,29 @@ def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
     told = json.loads((run.parent / "manifest.json").read_text())["members"]
     assert sorted(member["state"] for member in told.values()) == ["new", "pending"]
     assert told[run.name]["job"] == "2"
+
+
+REFUSED = {
+    "Requested time limit is invalid (missing or exceeds some limit)": "slurm.time_minutes, no",
+    "Invalid partition name specified": "change hardware.slurm.partition (or",
+    "Invalid account or account/partition combination specified": "change hardware.slurm.account",
+    "Invalid qos specification": "change hardware.slurm.qos",
+    "Requested node configuration is not available": "change hardware.nodes, hardware.processes",
+    "Memory required by task is not available": "or hardware.slurm.memory_gb to what",
+    "Plugin initialization failed": "change hardware.slurm or hardware.nodes",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_each_refusal_is_blamed_on_the_number_of_nodes(words: str) -> None:
+    said = f"sbatch: error: Batch job submission failed: {words}"
+    assert f"{words}): " in refusal(said, 1) and REFUSED[words] in refusal(said, 1)
+
+
+def test_an_array_larger_than_the_limit_is_to_be_given_again_later_for_ever() -> None:
+    told = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy"
+    assert refusal(told, 20).endswith("and fewer runs at once if the limit is below these 20")
+    assert refusal(told, 1).endswith(": give the command again later")
 
 
 def test_a_hiccup_of_squeue_ends_in_a_traceback(tmp_path: Path, commands: Commands) -> None:
