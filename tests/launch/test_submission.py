@@ -2,16 +2,19 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from launch.commandline import answer, run_dirs
+from typer.testing import CliRunner
 
+from ringshard import runs
 from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output
 from ringshard.errors import ConfigError
-from ringshard.launch.rundir import RunDir
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
@@ -210,3 +213,26 @@ def test_a_folder_that_is_no_run_is_a_new_one_to_be_resumed(
     commands(squeue="")
     done = answer(tmp_path, "hardware=slurm_cpu", "launcher.after=nope")
     assert done.returncode == 2 and "nope is no run: give the folder of one" in done.stderr
+
+
+def test_a_retry_that_can_not_follow_is_told_an_override_that_it_does_not_take(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is told instead works."""
+    monkeypatch.chdir(tmp_path)
+    commands(sbatch="echo Submitted batch job 7", squeue="echo '7|PENDING|None|x'")
+    slurm = ("hardware=slurm_cpu", "launcher.snapshot=none")
+    assert answer(tmp_path, *slurm, "output.name=first").returncode == 0
+    (first,) = run_dirs(tmp_path)
+    follows = answer(tmp_path, *slurm, f"launcher.after={first}", "output.name=second")
+    assert follows.returncode == 0, follows.stderr
+    (second,) = (run for run in run_dirs(tmp_path) if run != first)
+    commands(sbatch="echo Submitted batch job 8", squeue="")
+    RunDir(first).finish(1, Outcome.killed, {"why": "cancelled"})
+    console = CliRunner()
+    refused = console.invoke(runs.app, ["retry", str(second)])
+    assert refused.exit_code == 2
+    _, _, told = refused.output.strip().partition(" runs ")
+    assert told.startswith("resume ") and told.endswith(" launcher.after=null"), refused.output
+    done = console.invoke(runs.app, shlex.split(told))
+    assert done.exit_code == 0 and "1 run as job 8" in done.output, done.output
