@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ringshard import runs
 from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output
+from ringshard.data.prepare import prepare
 from ringshard.errors import ConfigError
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
@@ -175,6 +176,24 @@ def test_an_array_larger_than_the_limit_is_to_be_given_again_later_for_ever() ->
     told = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy"
     assert refusal(told, 20).endswith("and fewer runs at once if the limit is below these 20")
     assert refusal(told, 1).endswith(": give the command again later")
+
+
+def test_one_run_whose_data_have_changed_keeps_its_whole_sweep_from_being_tried_again(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands(sbatch="echo Submitted batch job 7", squeue="")
+    seeds = ("-m", "train.seed=1,2,3", "launcher.snapshot=none", "sweep.name=night")
+    assert answer(tmp_path, "hardware=slurm_cpu", *seeds).returncode == 0
+    changed, *others = run_dirs(tmp_path)
+    prepare(RunDir(changed).job(1).data)
+    frozen = changed / "attempts/1/job.yaml"
+    frozen.write_text(frozen.read_text().replace("digest: null", "digest: other"))
+    commands(sbatch="echo Submitted batch job 8", squeue="")
+    done = CliRunner().invoke(runs.app, ["retry", *map(str, (changed, *others))])
+    assert done.exit_code == 2 and "2 runs as job 8" in done.output, done.output
+    assert "are not what they were (digest other" in done.output.splitlines()[-1]
+    assert [RunDir(run).last_attempt() for run in (changed, *others)] == [1, 2, 2]
 
 
 def test_a_hiccup_of_squeue_ends_in_a_traceback(tmp_path: Path, commands: Commands) -> None:
