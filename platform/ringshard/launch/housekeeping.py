@@ -53,7 +53,8 @@ def accounted(run: RunDir) -> str | None:
 
 
 def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[str]:
-    """The text of a rank's log; with `follow` also what is added, over requeues, until the end."""
+    """The text of a rank's log; with `follow` also what is added, over requeues, until the end: a
+    piece, perhaps an empty one, each second."""
     number = attempt or max(1, run.last_attempt())
     if not follow and not _file(run, number, rank).exists():
         raise ConfigError(f"{_file(run, number, rank)} is not there: the rank has not begun")
@@ -61,17 +62,21 @@ def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[s
     while True:
         stands = state(run, watched.jobs([run])) if follow else State.done
         file = _file(run, number, rank)
-        if file.exists():
-            with file.open(errors="replace") as opened:
-                opened.seek(place)
-                yield opened.read()
-                place = opened.tell()
+        text, place = _text_from(file, place) if file.exists() else ("", place)
+        yield text
         if attempt is None and run.last_attempt() > number:
             number, place = run.last_attempt(), 0
         elif not stands.lives:
             return
         else:
             time.sleep(1)
+
+
+def _text_from(file: Path, place: int) -> tuple[str, int]:
+    """And where it ends."""
+    with file.open(errors="replace") as opened:
+        opened.seek(place)
+        return opened.read(), opened.tell()
 
 
 def _file(run: RunDir, attempt: int, rank: int) -> Path:
