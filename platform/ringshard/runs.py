@@ -90,15 +90,15 @@ def show(run: One) -> None:
         "size": housekeeping.readable(housekeeping.size(found.path)),
     }
     print("\n".join(f"{name:<8} {value}" for name, value in facts.items() if value))
-    _console().print(_attempts(found))
+    _console().print(_attempts(found, stands))
     print(*spent(whole.goodput), sep="\n")
 
 
-def _attempts(run: RunDir) -> Table:
+def _attempts(run: RunDir, stands: State) -> Table:
     shown = Table(box=None, pad_edge=False)
     for title in ("attempt", "began", "job", "hosts", "outcome", "why", "saved step"):
         shown.add_column(title)
-    for attempt in housekeeping.attempts(run):
+    for attempt in housekeeping.attempts(run, stands):
         shown.add_row(*attempt)
     return shown
 
@@ -113,7 +113,10 @@ def logs(
     """What a rank printed."""
     (found,) = _runs([run], one=True)
     try:
-        for text in housekeeping.log(found, rank, attempt, follow):
+        for piece, text in enumerate(housekeeping.log(found, rank, attempt, follow)):
+            if not (piece or text):
+                waits = ": waiting for it" if follow else ""
+                print(f"rank {rank} has printed nothing yet{waits}", file=sys.stderr, flush=True)
             print(text, end="", flush=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

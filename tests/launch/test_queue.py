@@ -9,15 +9,19 @@ import pytest
 from typer import Exit
 
 from ringshard import runs
+from ringshard.config.compose import Command
 from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.tracking import Tracking
 from ringshard.errors import ConfigError
 from ringshard.launch import manifest
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.search.places import OnSlurm
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
+from ringshard.launch.slurm.watch import synchronize
 from ringshard.launch.state import QueueWatch, State, state
 from ringshard.launch.table import reason
 from ringshard.report.runs import find
@@ -197,3 +201,35 @@ def test_a_run_that_is_held_seems_to_wait_like_any_other(
     run = RunDir(tmp_path / "run")
     assert state(run, jobs) is State.pending
     assert reason(run, State.pending, jobs) == "JobHeldUser"
+
+
+def test_each_run_of_a_finished_sweep_is_brought_to_mlflow_by_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five seconds each, although they have nothing to send."""
+    called: list[list[str]] = []
+    monkeypatch.setattr(
+        "ringshard.launch.slurm.watch.subprocess.run", lambda c, **_: called.append(c)
+    )
+    job = Job(tracking=Tracking(uri="sqlite:///x.db"))
+    found = [Run(job, [], "x", "night", RunDir(path)) for path in three_runs(tmp_path)]
+    synchronize(found)
+    (command,) = called
+    assert command[-3:] == [str(run.dir.path) for run in found]
+
+
+def test_a_search_looks_for_ever_at_runs_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    jobs = QueueWatch.jobs
+    monkeypatch.setattr(QueueWatch, "jobs", lambda w, r: looked.append(len(r)) or jobs(w, r))
+    first, second, _ = (RunDir(path) for path in three_runs(tmp_path))
+    place = OnSlurm(Command("train", [], []), "standin")
+    queued = {f"7_{index}": Queued(f"7_{index}", "RUNNING", "None", "x") for index in range(3)}
+    monkeypatch.setattr("ringshard.launch.state.ask_queue", lambda: queued)
+    assert place.state(first) is place.state(second) is State.running
+    first.finish(1, Outcome.done, {})
+    assert place.state(first) is State.done
+    place.look()
+    assert looked == [1, 2, 1]

@@ -2,20 +2,25 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from launch.commandline import answer, run_dirs
+from typer.testing import CliRunner
 
+from ringshard import runs
 from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output
+from ringshard.data.prepare import prepare
 from ringshard.errors import ConfigError
-from ringshard.launch.rundir import RunDir
+from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.data import prepared_by
 from ringshard.launch.slurm.one import run_one
+from ringshard.launch.slurm.refusal import refusal
 from ringshard.launch.slurm.start import require_cluster
 from ringshard.launch.slurm.submission import submit, submitting
 
@@ -150,6 +155,47 @@ def test_a_refusal_in_mid_sweep_hides_what_was_submitted(
     assert told[run.name]["job"] == "2"
 
 
+REFUSED = {
+    "Requested time limit is invalid (missing or exceeds some limit)": "slurm.time_minutes, no",
+    "Invalid partition name specified": "change hardware.slurm.partition (or",
+    "Invalid account or account/partition combination specified": "change hardware.slurm.account",
+    "Invalid qos specification": "change hardware.slurm.qos",
+    "Requested node configuration is not available": "change hardware.nodes, hardware.processes",
+    "Memory required by task is not available": "or hardware.slurm.memory_gb to what",
+    "Plugin initialization failed": "change hardware.slurm or hardware.nodes",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_each_refusal_is_blamed_on_the_number_of_nodes(words: str) -> None:
+    said = f"sbatch: error: Batch job submission failed: {words}"
+    assert f"{words}): " in refusal(said, 1) and REFUSED[words] in refusal(said, 1)
+
+
+def test_an_array_larger_than_the_limit_is_to_be_given_again_later_for_ever() -> None:
+    told = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy"
+    assert refusal(told, 20).endswith("and fewer runs at once if the limit is below these 20")
+    assert refusal(told, 1).endswith(": give the command again later")
+
+
+def test_one_run_whose_data_have_changed_keeps_its_whole_sweep_from_being_tried_again(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands(sbatch="echo Submitted batch job 7", squeue="")
+    seeds = ("-m", "train.seed=1,2,3", "launcher.snapshot=none", "sweep.name=night")
+    assert answer(tmp_path, "hardware=slurm_cpu", *seeds).returncode == 0
+    changed, *others = run_dirs(tmp_path)
+    prepare(RunDir(changed).job(1).data)
+    frozen = changed / "attempts/1/job.yaml"
+    frozen.write_text(frozen.read_text().replace("digest: null", "digest: other"))
+    commands(sbatch="echo Submitted batch job 8", squeue="")
+    done = CliRunner().invoke(runs.app, ["retry", *map(str, (changed, *others))])
+    assert done.exit_code == 2 and "2 runs as job 8" in done.output, done.output
+    assert "are not what they were (digest other" in done.output.splitlines()[-1]
+    assert [RunDir(run).last_attempt() for run in (changed, *others)] == [1, 2, 2]
+
+
 def test_a_hiccup_of_squeue_ends_in_a_traceback(tmp_path: Path, commands: Commands) -> None:
     """The second question is the one that fails."""
     seen = tmp_path / "seen"
@@ -186,3 +232,26 @@ def test_a_folder_that_is_no_run_is_a_new_one_to_be_resumed(
     commands(squeue="")
     done = answer(tmp_path, "hardware=slurm_cpu", "launcher.after=nope")
     assert done.returncode == 2 and "nope is no run: give the folder of one" in done.stderr
+
+
+def test_a_retry_that_can_not_follow_is_told_an_override_that_it_does_not_take(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is told instead works."""
+    monkeypatch.chdir(tmp_path)
+    commands(sbatch="echo Submitted batch job 7", squeue="echo '7|PENDING|None|x'")
+    slurm = ("hardware=slurm_cpu", "launcher.snapshot=none")
+    assert answer(tmp_path, *slurm, "output.name=first").returncode == 0
+    (first,) = run_dirs(tmp_path)
+    follows = answer(tmp_path, *slurm, f"launcher.after={first}", "output.name=second")
+    assert follows.returncode == 0, follows.stderr
+    (second,) = (run for run in run_dirs(tmp_path) if run != first)
+    commands(sbatch="echo Submitted batch job 8", squeue="")
+    RunDir(first).finish(1, Outcome.killed, {"why": "cancelled"})
+    console = CliRunner()
+    refused = console.invoke(runs.app, ["retry", str(second)])
+    assert refused.exit_code == 2
+    _, _, told = refused.output.strip().partition(" runs ")
+    assert told.startswith("resume ") and told.endswith(" launcher.after=null"), refused.output
+    done = console.invoke(runs.app, shlex.split(told))
+    assert done.exit_code == 0 and "1 run as job 8" in done.output, done.output

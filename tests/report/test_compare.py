@@ -28,7 +28,7 @@ def test_a_table_shows_what_differs_and_where_runs_got(make: Make, tmp_path: Pat
     make("tiny-c", created=CREATED + 3, optimizer__lr=0.2, marker=None, steps=10)
     done = ringshard("compare", tmp_path / "outputs")
     above, title, _, *rows = [line for line in done.stdout.splitlines() if line.strip()]
-    assert above.split() == ["optimizer.", "train", "val", "good-"]
+    assert above.split() == ["optimizer.", "train", "val", "mean", "mean", "good-"]
     assert title.split() == ["run", "state", "step", "lr", "loss", "loss", "tok/s", "mfu", "put"]
     assert [row.split() for row in rows[:3]] == [
         ["tiny-a", "done", "20", "0.1", "1.667", "1.7", "512", "25.0%", "69%"],

@@ -102,6 +102,15 @@ def test_an_attempt_that_failed_before_its_first_step_has_lost_training() -> Non
     assert seconds(goodput([Attempt(100.0, None, 107.0, failed=True)], None, 0.0)) == {"startup": 7}
 
 
+def test_a_run_that_has_just_begun_was_in_the_queue_all_the_time(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    run.attempt(1).mkdir(parents=True)
+    for name, at in {"submitted": time.time() - 40, "started": time.time() - 10}.items():
+        (run.attempt(1) / f"{name}.json").write_text(json.dumps({"time": at}))
+    found = seconds(history.of_run(run, record.read(run.path), State.running))
+    assert found == {"queue": pytest.approx(30, abs=1), "startup": pytest.approx(10, abs=1)}
+
+
 def test_a_run_that_died_for_good_has_lost_nothing(tmp_path: Path) -> None:
     """Twenty steps of 1 s, a tenth of it data, of which a checkpoint holds ten."""
     run = RunDir(made(tmp_path, "run", marker="FAILED"))

@@ -55,8 +55,10 @@ def _ramp(job: Job) -> None:
 
 def _readers(job: Job) -> str:
     """Who reads rows of their own, in words."""
-    world, cp = job.hardware.world_size, job.parallelism.cp
-    return f"{world} processes" if cp == 1 else f"{world} processes / parallelism.cp={cp}"
+    hardware, cp = job.hardware, job.parallelism.cp
+    product = f"hardware.nodes={hardware.nodes} × processes_per_node={hardware.processes_per_node}"
+    processes = f"{hardware.world_size} processes ({product})"
+    return processes if cp == 1 else f"{processes} / parallelism.cp={cp}"
 
 
 def _even_batch(job: Job, sequences: int) -> str:

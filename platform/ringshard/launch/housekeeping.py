@@ -16,25 +16,34 @@ from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
-from ringshard.launch.state import QueueWatch, State, job_id, state
+from ringshard.launch.state import QueueWatch, State, job_id, job_of, state
 
 CANCELLED = "cancelled"
 _PINNED = "PINNED"
 _GONE = ".deleted-"
 
 
-def attempts(run: RunDir) -> Iterator[tuple[str, ...]]:
+def attempts(run: RunDir, stands: State) -> Iterator[tuple[str, ...]]:
     """Number, begin, job, hosts, outcome, reason and saved step of every attempt."""
-    for number in range(1, run.last_attempt() + 1):
+    last = run.last_attempt()
+    for number in range(1, last + 1):
         folder = run.attempt(number)
-        began, end = (read_json(folder / f"{name}.json") or {} for name in ("started", "exit"))
+        words = ("started", "submitted", "exit")
+        began, submitted, end = (read_json(folder / f"{word}.json") or {} for word in words)
         if not folder.exists():
             continue
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began["time"])) if began else ""
+        lives = number == last and stands.lives
+        clock = _clock(began["time"]) if began else "not yet" if lives else "never"
+        # Of a task of an array, `started` knows a number that no command of Slurm prints.
+        job = (job_of(submitted) if submitted else None) or began.get("job", "")
         hosts = ",".join(began.get("hosts", [began.get("host", "")]))
         outcome, why = end.get("outcome", ""), end.get("error") or end.get("why") or ""
         step = str(end.get("step", ""))
-        yield str(number), clock, str(began.get("job", "")), hosts, outcome, str(why)[:100], step
+        yield str(number), clock, str(job), hosts, outcome, " ".join(str(why).split()), step
+
+
+def _clock(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def accounted(run: RunDir) -> str | None:
@@ -44,7 +53,8 @@ def accounted(run: RunDir) -> str | None:
 
 
 def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[str]:
-    """The text of a rank's log; with `follow` also what is added, over requeues, until the end."""
+    """The text of a rank's log; with `follow` also what is added, over requeues, until the end: a
+    piece, perhaps an empty one, each second."""
     number = attempt or max(1, run.last_attempt())
     if not follow and not _file(run, number, rank).exists():
         raise ConfigError(f"{_file(run, number, rank)} is not there: the rank has not begun")
@@ -52,17 +62,21 @@ def log(run: RunDir, rank: int, attempt: int | None, follow: bool) -> Iterator[s
     while True:
         stands = state(run, watched.jobs([run])) if follow else State.done
         file = _file(run, number, rank)
-        if file.exists():
-            with file.open(errors="replace") as opened:
-                opened.seek(place)
-                yield opened.read()
-                place = opened.tell()
+        text, place = _text_from(file, place) if file.exists() else ("", place)
+        yield text
         if attempt is None and run.last_attempt() > number:
             number, place = run.last_attempt(), 0
         elif not stands.lives:
             return
         else:
             time.sleep(1)
+
+
+def _text_from(file: Path, place: int) -> tuple[str, int]:
+    """And where it ends."""
+    with file.open(errors="replace") as opened:
+        opened.seek(place)
+        return opened.read(), opened.tell()
 
 
 def _file(run: RunDir, attempt: int, rank: int) -> Path:

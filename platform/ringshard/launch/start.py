@@ -227,6 +227,13 @@ def _refuse_overtaken(run: Run) -> None:
         )
 
 
+def refuse_unready(run: Run) -> None:
+    """Raises ConfigError or ChildError for what keeps this run, whatever others do, from being
+    submitted."""
+    _refuse_overtaken(run)
+    prepare([run], ready_only=True)
+
+
 def _refuse_two_places(runs: list[Run]) -> None:
     """Raises ConfigError for a sweep of which a part runs here and a part on a cluster."""
     if len({run.job.hardware.scheduler for run in runs}) > 1:

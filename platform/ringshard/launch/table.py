@@ -13,6 +13,9 @@ from ringshard.launch.progress import progress
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.state import Queue, State, end, job_id
 
+_WIDEST = 100
+"""Characters of a reason in a table; `ringshard runs show` tells all of it."""
+
 
 def table(
     runs: Iterable[RunDir],
@@ -20,14 +23,15 @@ def table(
     jobs: Queue,
     own: Mapping[Path, list[str]] | None = None,
 ) -> Table:
-    """State, step, loss, tokens a second and what went wrong or is waited for, a line a run.
+    """State, step, its loss and tokens a second, and what went wrong or is waited for, a line a
+    run.
 
     own: what each was given that others were not.
     """
     shown = Table(box=None, pad_edge=False)
     member = ["member"] if own else []
-    for title in ("run", *member, "state", "attempt", "step", "loss", "tok/s", "why"):
-        right = title in ("attempt", "step", "loss", "tok/s")
+    for title in ("run", *member, "state", "attempt", "step", "loss", "last tok/s", "why"):
+        right = title in ("attempt", "step", "loss", "last tok/s")
         shown.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs:
         far, here = progress(run.path), stands[run.path]
@@ -35,9 +39,16 @@ def table(
         rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
         given = [" ".join(own[run.path])] if own else []
         numbers = (str(run.last_attempt()), str(far.step), loss, rate)
-        why = reason(run, here, jobs)
+        why = _short(run, reason(run, here, jobs))
         shown.add_row(run.path.name, *given, run.told(here.name), *numbers, why)
     return shown
+
+
+def _short(run: RunDir, words: str) -> str:
+    """As a cell has room for it: paths begin at the run, or beside it."""
+    for folder in (run.path, run.path.parent):
+        words = words.replace(f"{folder.absolute()}/", "").replace(f"{folder}/", "")
+    return words if len(words) <= _WIDEST else f"{words[: _WIDEST - 1]}…"
 
 
 def reason(run: RunDir, stands: State, jobs: Queue) -> str:
@@ -56,7 +67,7 @@ def error(run: RunDir, stands: State) -> str:
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
-    return " ".join(words.split())[:200]
+    return " ".join(words.split())
 
 
 def _of_data(run: RunDir) -> dict[str, str]:

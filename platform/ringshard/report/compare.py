@@ -49,8 +49,8 @@ def columns(runs: Sequence[Compared], metric: str) -> list[Column]:
     found = [
         Column("train\nloss", lambda run: last(run, "train/loss"), best=min),
         Column("val\nloss", lambda run: last(run, "val/loss"), best=min),
-        Column("tok/s", tokens_per_s, "{:,.0f}".format, max),
-        Column("mfu", mfu, "{:.1%}".format, max),
+        Column("mean\ntok/s", tokens_per_s, "{:,.0f}".format, max),
+        Column("mean\nmfu", mfu, "{:.1%}".format, max),
         Column("good-\nput", _goodput, "{:.0%}".format),
     ]
     if metric not in ("train/loss", "val/loss", "perf/tokens_per_s", "perf/mfu"):

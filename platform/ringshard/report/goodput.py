@@ -98,12 +98,17 @@ def clock(ms: int) -> str:
 
 
 def goodput(
-    attempts: Sequence[Attempt], waits_since: float | None, now: float, kept: float = math.inf
+    attempts: Sequence[Attempt],
+    waits_since: float | None,
+    now: float,
+    kept: float = math.inf,
+    at_work: bool = False,
 ) -> Goodput:
     """Where the time of these attempts went, in their order.
 
     waits_since: when an attempt was submitted that has not begun by now.
     kept: the last step that is left of them, where they are not at work and not done.
+    at_work: whether the newest is: until it has trained, it starts.
     """
     limits = iter(_kept_up_to([s for attempt in attempts for s in attempt.segments], kept))
     signs = [(a.submitted, a.started) for a in attempts] or [(waits_since, now)]
@@ -118,6 +123,8 @@ def goodput(
             clock.spend(tail, _ms(attempt.ended))
     if waits_since is not None:
         clock.await_start(waits_since, now)
+    elif at_work and attempts and not any(map(_steps, attempts[-1].segments)):
+        clock.spend("startup", _ms(now))
     return Goodput(clock.parts)
 
 

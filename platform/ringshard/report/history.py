@@ -59,7 +59,8 @@ def of_run(run: RunDir, recorded: Recorded, stands: State) -> Goodput:
     submitted = read_json(newest / "submitted.json") or {}
     waits = submitted.get("time") if stands is State.pending and not begun else None
     kept = _kept(run, keeps_all=stands.lives or stands is State.done)
-    return goodput(attempts(run, recorded), waits, time.time(), kept)
+    at_work = stands is State.running and begun
+    return goodput(attempts(run, recorded), waits, time.time(), kept, at_work)
 
 
 def _kept(run: RunDir, keeps_all: bool) -> float:

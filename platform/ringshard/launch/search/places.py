@@ -95,6 +95,7 @@ class OnSlurm:
         self._queue = QueueWatch()
         self._jobs: Queue = None
         self._seen: set[RunDir] = set()
+        """Those that had not ended when they were asked of."""
         self._missing: list[Job] = []
 
     def look(self) -> None:
@@ -106,7 +107,10 @@ class OnSlurm:
         if run not in self._seen:
             self._seen.add(run)
             self.look()
-        return state(run, self._jobs)
+        stands = state(run, self._jobs)
+        if not stands.lives:
+            self._seen.discard(run)
+        return stands
 
     def prepare(self, run: Run) -> None:
         """See Place; data that are missing are prepared by a job."""

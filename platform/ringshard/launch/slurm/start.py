@@ -57,21 +57,25 @@ def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, Stat
     return todo, [(run, s) for run, s in stand if run not in todo]
 
 
-def dependencies(job: Job) -> list[str]:
+def dependencies(run: Run) -> list[str]:
     """What has to be over before: launcher.after; raises ConfigError where it never will be."""
-    if job.launcher.after is None:
+    after = run.job.launcher.after
+    if after is None:
         return []
-    before = RunDir(Path(job.launcher.after))
+    before = RunDir(Path(after))
     if not before.record.is_file():
-        raise ConfigError(f"launcher.after={job.launcher.after} is no run: give the folder of one")
+        raise ConfigError(f"launcher.after={after} is no run: give the folder of one")
     stands = state(before, ask_queue())
     if stands is State.done:
         return []
     submitted = job_id(before)
     if not stands.lives or submitted is None:
+        alone = "launcher.after=null"
+        if run.after is not None:  # perhaps of `ringshard runs retry`, which takes no override
+            alone = f"{show.typed('ringshard')} runs resume {show.short(run.dir.path)} {alone}"
         raise ConfigError(
-            f"launcher.after={job.launcher.after} is {stands.name} and not in the queue: resume it"
-            " first, or go on without it: launcher.after=null"
+            f"launcher.after={after} is {stands.name} and not in the queue: resume it first, or go"
+            f" on without it: {alone}"
         )
     return [f"afterok:{submitted}"]
 
@@ -87,7 +91,7 @@ def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str,
     source = snapshot(launcher.snapshot, runs[0].job.user, root, write=False).source
     found = []
     before: Submission | None = None
-    for one in batches(plan(runs, module), source, dependencies(runs[0].job), _max_array()):
+    for one in batches(plan(runs, module), source, dependencies(runs[0]), _max_array()):
         chained = after(one, before.request.name) if before and launcher.max_parallel else one
         found.append((chained.request.script(len(one.tasks)), [task.run_dir for task in one.runs]))
         before = one
@@ -105,7 +109,7 @@ def submit_all(
     """
     job = runs[0].job
     root = Path(job.output.root)
-    follows = dependencies(job)
+    follows = dependencies(runs[0])
     code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
     data = {id(one): prepared_by(one, root, code.source) for one in missing}

@@ -25,11 +25,9 @@ from ringshard.launch.environment import in_environment, slurm_environment
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import SlurmError
+from ringshard.launch.slurm.refusal import refusal
 from ringshard.launch.slurm.request import Request
 from ringshard.launch.slurm.task import Task
-
-_LATER = r"\w*Submit\w*Limit|[Tt]imed out|temporarily|Unable to contact|Zero Bytes|standby"
-"""Where sbatch would take the same job at another time: the limits of jobs, a busy controller."""
 
 
 class Called(Protocol):
@@ -122,7 +120,7 @@ def _sbatch(submission: Submission) -> str:
         with in_environment(slurm_environment()), _silent(), executor.batch():
             jobs = [executor.submit(task) for task in submission.tasks]
     except (FailedJobError, FailedSubmissionError) as error:
-        raise ConfigError(_refusal(error)) from error
+        raise ConfigError(refusal(str(error), len(submission.tasks))) from error
     job_id: str = jobs[0].job_id.split("_")[0]
     return job_id
 
@@ -162,12 +160,3 @@ def _jobs_named(name: str) -> list[str]:
 
 def _started_as(run: RunDir, attempt: int) -> bool:
     return (run.attempt(attempt) / "started.json").exists()
-
-
-def _refusal(error: Exception) -> str:
-    """sbatch's own words, of which the last line says most."""
-    lines = [line for line in str(error).splitlines() if "error" in line or "sbatch" in line]
-    words = (lines or [str(error)])[-1].removeprefix("sbatch: ").removeprefix("error: ").strip()
-    if found := re.search(_LATER, str(error)):
-        return f"sbatch refuses the job ({found[0]}: {words}): give the command again later"
-    return f"sbatch refuses the job ({words}): change hardware.slurm or hardware.nodes"

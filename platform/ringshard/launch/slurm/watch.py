@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ringshard import child
+from ringshard.config.schema.tracking import Tracking
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -59,11 +60,14 @@ def _print_changes(before: dict[Path, State], now: dict[Path, State], jobs: Queu
 
 def synchronize(runs: list[Run]) -> None:
     """Brings points to an sqlite file, which the nodes never open."""
-    for run in runs:
-        tracking = run.job.tracking
-        if tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite"):
-            command = child.command("ringshard.cli", "track", "sync", str(run.dir.path))
-            subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
+    tracked = [str(run.dir.path) for run in runs if _is_left_here(run.job.tracking)]
+    for begin in range(0, len(tracked), 500):  # a command line has an end
+        command = child.command("ringshard.cli", "track", "sync", *tracked[begin : begin + 500])
+        subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
+
+
+def _is_left_here(tracking: Tracking) -> bool:
+    return tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite")
 
 
 def _folder(runs: list[Run]) -> str:
