@@ -104,10 +104,17 @@ BUGS = [
         f"{REAP}::test_a_run_of_another_machine_is_closed_without_its_word",
     ),
     Bug(
+        "a sweep is over between two members of a command",
+        f"{TRACKING}/sweep.py",
+        "if is_attended(sweep):",
+        "if False:",
+        "tests/tracking/test_sweep.py::test_a_sweep_of_this_machine_is_finished_for_a_moment_between_its_members",
+    ),
+    Bug(
         "a checkpoint that may still be removed is a model",
         f"{TRACKING}/models.py",
-        "if is_final or path.name in pinned",
-        "if True or path.name in pinned",
+        "if is_final or not policy.keep",
+        "if True or not policy.keep",
         "tests/tracking/test_models.py::test_a_checkpoint_that_is_kept_is_no_model_or_two",
     ),
     Bug(
