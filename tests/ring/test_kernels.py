@@ -81,7 +81,7 @@ def test_gradients_written_out_are_the_finite_differences(causal: bool) -> None:
     assert run_ranks(1, _gradcheck, causal) == [True]
 
 
-@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_efficient"])
 @pytest.mark.parametrize("queries", [9, 64])
 def test_arguments_and_shapes_of_cuda_kernels(name: str, queries: int) -> None:
     """On the meta device, which computes nothing: no GPU was at hand."""
@@ -106,7 +106,7 @@ class Recorded:
         return call
 
 
-@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_efficient"])
 @pytest.mark.parametrize("queries", [9, 64])
 def test_gradients_are_wrong_where_lse_is_stored_by_token(
     name: str, queries: int, monkeypatch: pytest.MonkeyPatch
