@@ -77,8 +77,9 @@ def test_values_of_another_width_than_keys(world: int) -> None:
 def test_segments_in_one_call_are_segments_one_by_one(world: int) -> None:
     """The way of the CUDA kernel for many segments, with attention written out as the kernel."""
     check(world, [
-        Case(documents=(pattern, "one", pattern), kernel="math_packed", layout=layout)
+        Case(documents=documents, kernel="math_packed", layout=layout)
         for pattern in ("singles", "edge + 1", "long and short")
+        for documents in ((pattern, "one", pattern), (pattern, pattern))
         for layout in LAYOUTS
     ])  # fmt: skip
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ringshard.parallel.ring.kernels import Kernel
 from ringshard.parallel.ring.merge import merge_
 from ringshard.parallel.ring.plan import Segment
-from ringshard.parallel.ring.spans import Spans, lay_out
+from ringshard.parallel.ring.spans import Index, Spans, lay_out
 
 Gradients = tuple[Tensor, Tensor, Tensor]
 
@@ -92,7 +92,8 @@ class DenseBlock:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """Many segments laid end to end: copies, taken from and added back to their places."""
+    """Many segments laid end to end: views where they lie so, else copies, taken from and added
+    back to their places."""
 
     kernel: Kernel
     spans: Spans
@@ -108,9 +109,11 @@ class PackedBlock:
         )
         found_lse = found_lse.mT  # (T, Hq)
         if not self.is_first:
-            before_out, before_lse = self._queries(out), self._queries(lse)
-            merge_(before_out, before_lse, found_out, found_lse)
-            found_out, found_lse = before_out, before_lse
+            merged_out, merged_lse = self._queries(out), self._queries(lse)
+            merge_(merged_out, merged_lse, found_out, found_lse)
+            if isinstance(self.spans.queries, slice):
+                return
+            found_out, found_lse = merged_out, merged_lse
         _write(out, self.spans.queries, found_out)
         _write(lse, self.spans.queries, found_lse)
 
@@ -136,21 +139,29 @@ class PackedBlock:
         put(to[2], self.spans.keys, dv)
 
     def _queries(self, t: Tensor) -> Tensor:
-        return t.transpose(1, 2).flatten(0, 1).index_select(0, self.spans.queries)  # (T, H, …)
+        return _by_token(t)[self.spans.queries]  # (T, H, …)
 
     def _keys(self, t: Tensor) -> Tensor:
-        return t.transpose(1, 2).flatten(0, 1).index_select(0, self.spans.keys)  # (U, H, D)
+        return _by_token(t)[self.spans.keys]  # (U, H, D)
+
+
+def _by_token(t: Tensor) -> Tensor:
+    """(B, H, S, …) as (B·S, H, …); a view if it is stored token by token."""
+    return t.transpose(1, 2).flatten(0, 1)
 
 
 def _storage(t: Tensor) -> Tensor:
-    """(B, H, S, …), stored token by token, as a view (B·S, H, …)."""
+    """The same, always a view."""
     return t.transpose(1, 2).view(-1, t.shape[1], *t.shape[3:])
 
 
-def _write(to: Tensor, index: Tensor, values: Tensor) -> None:
-    _storage(to).index_copy_(0, index, values.to(to.dtype))
+def _write(to: Tensor, index: Index, values: Tensor) -> None:
+    _storage(to)[index] = values.to(to.dtype)
 
 
-def _add(to: Tensor, index: Tensor, values: Tensor) -> None:
+def _add(to: Tensor, index: Index, values: Tensor) -> None:
     """A key may be wanted twice in a step; unlike `index_add_` this sums in one order on CUDA."""
-    _storage(to).index_put_((index,), values.to(to.dtype), accumulate=True)
+    if isinstance(index, slice):
+        _storage(to)[index] += values
+    else:
+        _storage(to).index_put_((index,), values.to(to.dtype), accumulate=True)

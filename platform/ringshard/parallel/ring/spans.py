@@ -1,6 +1,8 @@
 """Segments of one step laid end to end, for a kernel that takes many of different lengths at once.
 
-Rows are flattened: a token is row · S + place. A key that two segments need is laid down twice.
+Rows are flattened: a token is row · S + place. Segments go row by row, so that those of the first
+step, which are all the tokens of a rank, lie as they lay. A key that two segments need is laid down
+twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +17,18 @@ from torch import Tensor
 from ringshard.parallel.ring.documents import Ints
 from ringshard.parallel.ring.plan import Segment
 
+Index = slice | Tensor
+"""Flat indices (T,) int64; a slice, which makes views, where they follow one another."""
+
 
 @dataclass(frozen=True)
 class Spans:
     """Where the segments are; tensors on the device of the keys."""
 
-    queries: Tensor
-    """Flat index of each query laid down (T,) int64; none occurs twice."""
-    keys: Tensor
-    """Flat index of each key laid down (U,) int64."""
+    queries: Index
+    """Of each query laid down; none occurs twice."""
+    keys: Index
+    """Of each key laid down."""
     query_ends: Tensor
     """0, and where each segment's queries end (segments + 1,) int32."""
     key_ends: Tensor
@@ -46,18 +51,15 @@ def lay_out(segments: tuple[Segment, ...], length: int, device: torch.device) ->
 
     A rank of 16k tokens keeps some 100 KB a step.
     """
-    one_row = [
-        segment._replace(row0=row, row1=row + 1)
-        for segment in segments
-        for row in range(segment.row0, segment.row1)
-    ]
-    rows = np.array([segment.row0 for segment in one_row]) * length
-    queries = np.array([(segment.q0, segment.q1) for segment in one_row]).T + rows  # (2, segments)
-    keys = np.array([(segment.k0, segment.k1) for segment in one_row]).T + rows
+    of_rows = [(row, segment) for segment in segments for row in range(segment.row0, segment.row1)]
+    of_rows.sort(key=lambda of_row: of_row[0])
+    rows = np.array([row for row, _ in of_rows]) * length
+    queries = np.array([(segment.q0, segment.q1) for _, segment in of_rows]).T + rows
+    keys = np.array([(segment.k0, segment.k1) for _, segment in of_rows]).T + rows  # (2, segments)
     q_sizes, k_sizes = queries[1] - queries[0], keys[1] - keys[0]
     return Spans(
-        queries=_put(_ranges(*queries), device),
-        keys=_put(_ranges(*keys), device),
+        queries=_index(queries, device),
+        keys=_index(keys, device),
         query_ends=_put(_ends(q_sizes), device),
         key_ends=_put(_ends(k_sizes), device),
         longest_queries=int(q_sizes.max()),
@@ -65,9 +67,13 @@ def lay_out(segments: tuple[Segment, ...], length: int, device: torch.device) ->
     )
 
 
-def _ranges(begin: Ints, end: Ints) -> Ints:
-    """begin[0], …, end[0] - 1, begin[1], …"""
-    return np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)])
+def _index(ranges: Ints, device: torch.device) -> Index:
+    """begin[0], …, end[0] - 1, begin[1], … of ranges (2, n)."""
+    begin, end = ranges
+    if (begin[1:] == end[:-1]).all():
+        return slice(int(begin[0]), int(end[-1]))
+    places = [np.arange(b, e) for b, e in zip(begin, end, strict=True)]
+    return _put(np.concatenate(places), device)
 
 
 def _ends(sizes: Sequence[int] | Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
