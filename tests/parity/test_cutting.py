@@ -4,6 +4,7 @@ process, and as torch's own attention on each document by itself."""
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from parity.curves import (
@@ -30,6 +31,7 @@ from ringshard.config.schema.parallelism import (
     CpTransport,
     Parallelism,
 )
+from ringshard.config.schema.precision import Dtype, Precision
 from ringshard.parallel import mesh as meshes
 from ringshard.train.batches import Batch, batch_of
 from ringshard.train.network import model_on
@@ -59,6 +61,10 @@ def reference(rows: RaggedRows, model: str = "llama") -> Curve:
         pytest.param(FSDP_RING, id="fsdp-2-cp-2"),
         pytest.param(
             Topology(4, Parallelism(dp_replicate=2, dp_shard=1, cp=2)), id="replicas-2-cp-2"
+        ),
+        pytest.param(
+            Topology(4, Parallelism(dp_replicate=2, dp_shard=1, cp=2), micro_batch=2),
+            id="replicas-2-cp-2-accumulation-4",
         ),
         pytest.param(replace(CP2, micro_batch=2), id="cp-2-accumulation-8"),
         pytest.param(
@@ -106,6 +112,30 @@ def test_packed_documents_train_unlike_each_by_itself(model: str) -> None:
 def test_ring_attention_on_one_process_trains_unlike_torchs() -> None:
     plain = Topology(parallelism=Parallelism(attention=Attention.sdpa))
     assert_equal(train(plain), reference(RaggedRows()))
+
+
+def test_compiled_blocks_that_are_recomputed_take_another_curve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All but the code generator, which takes a minute on CPU."""
+    in_no_code = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
+    monkeypatch.setattr(torch.nn.Module, "compile", in_no_code)
+    parallelism = Parallelism(cp=2, activation_checkpoint=ActivationCheckpoint.block, compile=True)
+    assert_equal(reference(PackedRows()), train(Topology(2, parallelism), rows=PackedRows()))
+
+
+def test_a_ring_in_bf16_is_far_from_one_process() -> None:
+    """Outside C1: rounded to 8 bits, merged blocks may differ from one, but not by much."""
+    exact, rounded, ring = (job(topology, steps=8) for topology in (ONE, ONE, CP2))
+    rounded.precision = ring.precision = Precision(compute=Dtype.bf16)
+    wide, one, two = (
+        train_job(world, config, PackedRows())
+        for world, config in ((1, exact), (1, rounded), (2, ring))
+    )
+    np.testing.assert_allclose(two.losses, one.losses, rtol=2e-3)
+    np.testing.assert_allclose(two.norms, one.norms, rtol=2e-2)
+    np.testing.assert_allclose(two.losses, wide.losses, rtol=5e-3)
+    assert two.losses != wide.losses
 
 
 def test_ranks_that_share_rows_read_others_unnoticed() -> None:

@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from ringshard.parallel.parallelize import sum_gradients
+from ringshard.config.schema.parallelism import Attention
+from ringshard.parallel.parallelize import recompute_blocks, sum_gradients
 from ringshard.parallel.ring.attention import RingState, ring_forward
 from ringshard.parallel.ring.documents import bounds_of_lengths
 from ringshard.parallel.ring.group import Ring, alone
@@ -76,6 +77,12 @@ def compile_blocks(model: Any) -> None:
         layer.compile(backend="aot_eager", fullgraph=True)
 
 
+def compile_kept(model: Any) -> None:
+    """As a job has it."""
+    recompute_blocks(model.model.layers, Attention.ring)
+    compile_blocks(model)
+
+
 def compile_to_code(model: Any) -> None:
     """As on a GPU."""
     for layer in model.model.layers:
@@ -86,6 +93,7 @@ CHANGES = [
     pytest.param(recompute, 4, id="recomputed"),
     pytest.param(keep, 2, id="attention-kept"),
     pytest.param(compile_blocks, 2, id="compiled"),
+    pytest.param(compile_kept, 2, id="compiled-attention-kept"),
     pytest.param(compile_to_code, 2, id="compiled-to-code", marks=pytest.mark.compile),
 ]
 

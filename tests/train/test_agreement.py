@@ -1,16 +1,25 @@
-"""What one rank knows of a step, all know before its backward pass."""
+"""What one rank knows of a step, all know before its backward pass; none waits for ever."""
+
+import time
+from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
+from runs import small_job
 
+from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.model.head import IGNORED
 from ringshard.parallel import mesh as meshes
+from ringshard.parallel.ring.group import TIMEOUT
 from ringshard.train.agreement import Agreement
+from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batch
+from ringshard.train.session import train_on
 
 
 def _agree(asked: int) -> tuple[bool, list[int]]:
@@ -31,3 +40,24 @@ def test_a_rank_that_is_asked_to_stop_stops_alone(asked: int) -> None:
 
 def test_ranks_stop_without_being_asked() -> None:
     assert run_ranks(2, _agree, -1) == [(False, [1, 2])] * 2
+
+
+def _timeouts(job: Job, run: Path) -> dict[str, timedelta]:
+    """Of all groups that a training makes, by their description."""
+    mesh = meshes.build(job.parallelism, torch.device("cpu"))
+    train_on(mesh, job, Attempt(run, 1, mesh.rank), lambda: False, time.time())
+    made = set(dist.distributed_c10d._world.pg_map) - {dist.group.WORLD}
+    return {
+        f"{group.group_name}: {dist.get_process_group_ranks(group)}": group._get_backend(
+            torch.device("cpu")
+        ).options._timeout
+        for group in made
+    }
+
+
+def test_a_group_waits_for_a_dead_rank_longer_than_others(tmp_path: Path) -> None:
+    job = small_job(tmp_path, steps=1)
+    job.parallelism = Parallelism(dp_replicate=2, cp=2)
+    (tmp_path / "run/attempts/1").mkdir(parents=True)
+    for timeouts in run_ranks(4, _timeouts, job, tmp_path / "run"):
+        assert timeouts and set(timeouts.values()) == {TIMEOUT}, timeouts

@@ -3,19 +3,16 @@ model."""
 
 import os
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import HashStore
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from ringshard.config.schema.hardware import Device, Hardware
 from ringshard.config.schema.parallelism import Parallelism
-from ringshard.parallel.ring.group import Ring, open_ring
-
-TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits for its peers in a collective."""
+from ringshard.parallel.ring.group import TIMEOUT, Ring, open_ring
 
 
 @dataclass(frozen=True)
@@ -67,15 +64,31 @@ def build(parallelism: Parallelism, device: torch.device) -> Mesh:
     cp = parallelism.cp if parallelism.cp > 0 else rest // parallelism.dp_shard
     shard = parallelism.dp_shard if parallelism.dp_shard > 0 else rest // cp
     assert replicate * shard * cp == world_size, f"{replicate} × {shard} × {cp}, not {world_size}"
-    shape = {"dp_replicate": replicate} if replicate > 1 else {}
-    shape |= {"dp_shard_cp": shard * cp}
-    fsdp = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    fsdp = _fsdp(torch.arange(world_size).view(replicate, shard * cp), device)
     # cp is the innermost axis: the ranks of a ring are neighbours. No mesh over all three axes: it
     # would make a process group of each rank alone on an axis of size 1.
-    ring = open_ring(torch.arange(world_size).view(-1, cp).tolist(), device, TIMEOUT)
+    ring = open_ring(torch.arange(world_size).view(-1, cp).tolist(), device)
     cpu_group = dist.new_group(backend="gloo", timeout=TIMEOUT)
     assert cpu_group is not None
     return Mesh(dist.get_rank(), world_size, device, fsdp, ring, cpu_group)
+
+
+def _fsdp(ranks: Tensor, device: torch.device) -> DeviceMesh:
+    """The mesh of ranks (dp_replicate, dp_shard × cp); groups that torch made for it would wait for
+    its own time, not ours."""
+    world, names = dist.group.WORLD, ("dp_replicate", "dp_shard_cp")
+    assert world is not None
+    if len(ranks) == 1:
+        return DeviceMesh.from_group(world, device.type, mesh_dim_names=names[1:])
+    groups = [_own_group(lines.tolist()) for lines in (ranks.T, ranks)]
+    return DeviceMesh.from_group(groups, device.type, ranks, mesh_dim_names=names)
+
+
+def _own_group(lines: list[list[int]]) -> dist.ProcessGroup:
+    """Of the groups of these ranks that which this one is in."""
+    groups = [dist.new_group(line, timeout=TIMEOUT) for line in lines]
+    (own,) = (group for group in groups if isinstance(group, dist.ProcessGroup))
+    return own
 
 
 def _device(hardware: Hardware) -> torch.device:

@@ -26,6 +26,7 @@ from ringshard.model import flops
 from ringshard.model.describe import describe_built
 from ringshard.parallel.mesh import Mesh
 from ringshard.parallel.parallelize import TORCH_DTYPES
+from ringshard.parallel.ring.group import TIMEOUT
 from ringshard.parallel.ring.share import hop_in_pairs
 from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
@@ -74,7 +75,8 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     evaluation = Evaluate(
         validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
-    save = Save(Saver(place, dist.new_group(backend="gloo")), job.checkpoint, evaluation)
+    saving = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    save = Save(Saver(place, saving), job.checkpoint, evaluation)
     first = mesh.is_first
     trainer = Trainer(
         job=job,

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits for a peer."""
+"""How long a rank waits for its peers."""
 
 
 @dataclass(eq=False)
