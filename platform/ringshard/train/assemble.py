@@ -4,6 +4,7 @@ other."""
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,6 @@ from ringshard.model import flops
 from ringshard.model.describe import describe_built
 from ringshard.parallel.mesh import Mesh
 from ringshard.parallel.parallelize import TORCH_DTYPES
-from ringshard.parallel.ring.group import TIMEOUT
 from ringshard.parallel.ring.share import hop_in_pairs
 from ringshard.tracking.spool import Spool
 from ringshard.train.attempt import Attempt
@@ -41,6 +41,8 @@ from ringshard.train.recorder import Peak, Recorder, measure_flops_per_s
 from ringshard.train.trainer import Trainer
 
 AXES = ("dp_replicate", "dp_shard", "cp")
+SAVING_TIMEOUT = timedelta(minutes=30)
+"""How long a rank that has saved waits for the slowest one's disk."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
     evaluation = Evaluate(
         validation, job.train.eval_every, job.train.eval_sequences, job.train.rows_at_once
     )
-    saving = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    saving = dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
     save = Save(Saver(place, saving), job.checkpoint, evaluation)
     first = mesh.is_first
     trainer = Trainer(
