@@ -18,6 +18,7 @@ from ringshard.launch.slurm.queue import SlurmError
 from ringshard.report.runs import Run, find
 from ringshard.streams import steady
 from ringshard.tracking import reap, shipper, store
+from ringshard.tracking import sweep as sweeps
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 track = typer.Typer(no_args_is_help=True, help="Runs in MLflow.")
@@ -89,8 +90,8 @@ def sync(
 
 
 def _tell_sweeps(runs: list[Run]) -> None:
-    for member in reap.last_members(runs).values():
-        shipper.tell_sweep(member)
+    for sweep in reap.sweeps_of(runs):
+        sweeps.tell_all(sweep)
 
 
 def _sync(run: Run, uri: str | None, experiment: str | None) -> None:

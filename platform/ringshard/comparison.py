@@ -110,7 +110,7 @@ def _refuse_idle(
     if len(for_scripts) > 1:
         raise ConfigError(f"{' and '.join(for_scripts)}: stdout takes one of them")
     if x and not any(files.values()):
-        raise ConfigError(f"--x {x.value}: nothing is drawn, give --html or --png, or leave it out")
+        raise ConfigError(f"--x {x.value}: nothing is drawn, give --html, --png or --pngs")
     if by_topology and for_scripts and not (files["--html"] or files["--pngs"]):
         raise ConfigError(f"--scaling: {for_scripts[0]} tells of runs alone, leave out one of them")
     for option, file in files.items():

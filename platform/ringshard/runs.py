@@ -115,8 +115,7 @@ def logs(
     try:
         for piece, text in enumerate(housekeeping.log(found, rank, attempt, follow)):
             if not (piece or text):
-                waits = ": waiting for it" if follow else ""
-                print(f"rank {rank} has printed nothing yet{waits}", file=sys.stderr, flush=True)
+                print(f"rank {rank} has printed nothing yet", file=sys.stderr, flush=True)
             print(text, end="", flush=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

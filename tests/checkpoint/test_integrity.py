@@ -82,16 +82,23 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, checkpoint: str, number: int) ->
 
 
 class _Broken(io.BufferedReader):
-    """A file of which no byte can be read."""
+    """A file of which only the beginning can be read."""
 
     def __init__(self, file: Any, number: int) -> None:
         super().__init__(file.detach())
         self._number = number
 
-    def read(self, *_: Any) -> Any:
-        raise OSError(self._number, os.strerror(self._number), self.name)
+    def _require_readable(self) -> None:
+        if self.tell() > 300:
+            raise OSError(self._number, os.strerror(self._number), self.name)
 
-    readinto = read
+    def read(self, *size: Any) -> Any:
+        self._require_readable()
+        return super().read(*size)
+
+    def readinto(self, buffer: Any) -> Any:
+        self._require_readable()
+        return super().readinto(buffer)
 
 
 @pytest.mark.parametrize("verify", Verify)

@@ -73,11 +73,13 @@ def test_a_member_that_another_command_runs_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_failed_member_stops_the_sweep_if_asked_to(tmp_path: Path) -> None:
-    failing = ("parallelism=single", "+hardware.env.STANDIN='raise:0'")
+    failing = ("parallelism=single", "+hardware.env.STANDIN='raise:0'", "sweep.name=night")
     ended = run(tmp_path, "-m", "train.seed=1,2", *failing, "launcher.on_failure=stop")
     assert ended.returncode == 1
     (only,) = run_dirs(tmp_path)
     assert listed(only.parent) == [("failed", 1), ("new", 0)]
+    assert run(tmp_path, "-m", "train.seed=1", *failing).returncode == 1
+    assert listed(only.parent) == [("failed", 2)]  # nobody asks for the other one any more
 
 
 @pytest.mark.parametrize("limit", [1, 2])

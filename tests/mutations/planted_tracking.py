@@ -69,8 +69,8 @@ BUGS = [
     Bug(
         "each member of a sweep makes a parent",
         f"{TRACKING}/sweep.py",
-        "        if found:\n",
-        "        if False:\n",
+        "        if known := _found",
+        "        if False and _found",
         "tests/tracking/test_sweep.py"
         "::test_members_that_start_at_once_have_several_parents_or_no_flat_tags",
     ),

@@ -174,7 +174,11 @@ def test_runs_that_have_just_begun_are_refused_for_an_option_that_was_not_given(
     for options, sentence in refused.items():
         done = ringshard("compare", run, *options)
         assert (done.returncode, done.stderr) == (2, sentence)
-    assert ringshard("compare", run, "--metric", NODE, "--png", picture).returncode == 0
+    folder = tmp_path / "pictures"
+    both = ("--png", picture, "--pngs", folder)
+    assert ringshard("compare", run, "--metric", NODE, *both).returncode == 0
+    curves = [file.name for file in folder.glob("*-over-*")]
+    assert curves == ["system-node-0-cpu_percent-over-time.png"]
 
 
 def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
@@ -200,8 +204,8 @@ def test_mistakes_are_one_sentence(make: Make, tmp_path: Path) -> None:
         "train/loss, train/lr, train/tokens, val/loss\n",
         ("compare", run, "--png", tmp_path / "no" / "x.png"): f"--png {tmp_path / 'no' / 'x.png'}: "
         f"there is no folder {tmp_path / 'no'}, make it first\n",
-        ("compare", run, "--x", "time"): "--x time: nothing is drawn, give --html or --png, or "
-        "leave it out\n",
+        ("compare", run, "--x", "time"): "--x time: nothing is drawn, give --html, --png or "
+        "--pngs\n",
         ("compare", run, "--scaling", "--csv"): "--scaling: --csv tells of runs alone, leave out "
         "one of them\n",
         ("track", "ui", "--root", tmp_path): f"--root {tmp_path} holds no mlflow.db: give the "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from tracking.conftest import RunFolder
 from tracking.shipped import ship
 from typer import Exit
@@ -13,7 +14,7 @@ from typer import Exit
 from ringshard import cli
 from ringshard.files import write_json
 from ringshard.launch import manifest
-from ringshard.launch.attended import attended
+from ringshard.launch.attended import Attendance, attended
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.state import PRUNED
@@ -106,6 +107,22 @@ def test_a_sweep_of_this_machine_is_finished_for_a_moment_between_its_members(
         ship(first)
         assert parent(first).info.status == "RUNNING"
     assert parent(first).info.status == "FINISHED"
+
+
+def test_the_end_of_a_sweep_is_not_told_while_a_member_is_being_shipped(
+    member: Callable[[int], RunFolder], capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = member(0)
+    with Attendance() as sweeps:
+        for _ in range(2):  # batches
+            sweeps.begin(first.path.parent)
+        end(first, "done")
+        ship(first)
+        lock = FileLock(first.path / "track" / "lock")
+        lock.acquire()
+    assert parent(first).info.status == "FINISHED"
+    assert capfd.readouterr().err == ""
+    lock.release()
 
 
 def test_a_sweep_is_finished_though_a_member_never_began(

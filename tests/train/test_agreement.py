@@ -16,8 +16,8 @@ from ringshard.config.schema.parallelism import Parallelism
 from ringshard.model.head import IGNORED
 from ringshard.parallel import mesh as meshes
 from ringshard.parallel.ring.group import TIMEOUT
+from ringshard.train import assemble
 from ringshard.train.agreement import Agreement
-from ringshard.train.assemble import SAVING_TIMEOUT
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batch
 from ringshard.train.session import train_on
@@ -56,11 +56,15 @@ def _timeouts(job: Job, run: Path) -> dict[str, timedelta]:
     }
 
 
-def test_a_group_waits_for_a_dead_rank_longer_than_others(tmp_path: Path) -> None:
+def test_a_group_waits_for_a_dead_rank_longer_than_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """But for the one that saves, whose peers may write to slow disks."""
+    saving = timedelta(minutes=21)
+    monkeypatch.setattr(assemble, "SAVING_TIMEOUT", saving)
     job = small_job(tmp_path, steps=1)
     job.parallelism = Parallelism(dp_replicate=2, cp=2)
     (tmp_path / "run/attempts/1").mkdir(parents=True)
     for timeouts in run_ranks(4, _timeouts, job, tmp_path / "run"):
-        assert set(timeouts.values()) == {TIMEOUT, SAVING_TIMEOUT}, timeouts
-        assert list(timeouts.values()).count(SAVING_TIMEOUT) == 1
+        assert set(timeouts.values()) == {TIMEOUT, saving}, timeouts
+        assert list(timeouts.values()).count(saving) == 1

@@ -3,14 +3,28 @@
 import fcntl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ringshard import child
 from ringshard.errors import ConfigError
-from ringshard.launch.show import typed
+from ringshard.launch.show import short, typed
 
 _LOCK = "attended.lock"
+
+
+class Attendance(ExitStack):
+    """The sweeps that a command is at work on, until it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sweeps: set[Path] = set()
+
+    def begin(self, sweep: Path) -> None:
+        """From now on, if it is not one of them already."""
+        if sweep not in self._sweeps:
+            self._sweeps.add(sweep)
+            self.enter_context(attended(sweep))
 
 
 @contextmanager
@@ -19,7 +33,7 @@ def attended(sweep: Path) -> Iterator[None]:
     end MLflow is told where the sweep stands, if it knows of it."""
     sweep.mkdir(parents=True, exist_ok=True)
     try:
-        with (sweep / _LOCK).open("ab") as file:
+        with (sweep / _LOCK).open("a+b") as file:  # NFS locks for both what may be read and written
             fcntl.flock(file, fcntl.LOCK_SH)
             yield
     finally:
@@ -42,11 +56,11 @@ def _tell(sweep: Path) -> None:
     if not (sweep / "mlflow.json").exists():
         return
     try:
-        child.ask("ringshard.tracking.sweep_end", str(sweep))
-    except (child.ChildError, ConfigError) as error:
+        child.ask("ringshard.tracking.sweep", str(sweep))
+    except (child.ChildError, ConfigError, KeyboardInterrupt) as error:
         why = error.last_line if isinstance(error, child.ChildError) else error
         print(
-            f"MLflow does not know where the sweep stands ({why}): {typed('ringshard')} track reap"
-            " tells it",
+            f"MLflow was not told where the sweep stands ({why or 'interrupted'}):"
+            f" {typed('ringshard')} track reap {short(sweep)} does it",
             file=sys.stderr,
         )

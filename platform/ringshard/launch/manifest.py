@@ -18,14 +18,16 @@ NAME = "manifest.json"
 
 
 def write(runs: list[Run]) -> None:
-    """Notes the members of a command; those of earlier ones stay. One run alone has no list."""
+    """Notes the members of a command; those of earlier ones that have begun stay. One run alone has
+    no list."""
     if runs[0].sweep is None:
         return
     jobs = ask_queue()
     file = runs[0].dir.path.parent / NAME
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name("manifest.lock")):
-        members = (read_json(file) or {}).get("members", {})
+        known = (read_json(file) or {}).get("members", {})
+        members = {name: noted for name, noted in known.items() if _has_begun(file.parent / name)}
         members |= {run.dir.path.name: _noted(run, jobs) for run in runs}
         write_json(file, {"sweep": runs[0].sweep, "time": time.time(), "members": members})
 
@@ -33,10 +35,12 @@ def write(runs: list[Run]) -> None:
 def never_begun(sweep: Path) -> int:
     """Members without any attempt."""
     members = (read_json(sweep / NAME) or {}).get("members", {})
-    return sum(
-        not noted["attempts"] and not RunDir(sweep / name).record.exists()
-        for name, noted in members.items()
-    )
+    new = (name for name, noted in members.items() if not noted["attempts"])
+    return sum(not _has_begun(sweep / name) for name in new)
+
+
+def _has_begun(member: Path) -> bool:
+    return RunDir(member).record.exists()
 
 
 def _noted(run: Run, jobs: Queue) -> dict[str, Any]:

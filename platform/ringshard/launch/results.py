@@ -9,6 +9,7 @@ from ringshard.config.compose import Command, Member, Result, drive
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.errors import ConfigError
+from ringshard.launch.attended import Attendance
 from ringshard.launch.identity import Run, named_by_command, place
 from ringshard.launch.progress import last_value
 from ringshard.launch.start import check_all, run_batch
@@ -23,11 +24,14 @@ def drive_all(command: Command, module: str = "ringshard.train") -> int:
         raise ConfigError(
             f"hydra/sweeper={sweeper} asks for what results tell: leave --dry-run out"
         )
-    drive(command, Job, lambda members: answer(command, members, module))
+    with Attendance() as sweeps:
+        drive(command, Job, lambda members: answer(command, members, module, sweeps))
     return 0
 
 
-def answer(command: Command, members: list[Member[Job]], module: str) -> list[Result]:
+def answer(
+    command: Command, members: list[Member[Job]], module: str, sweeps: Attendance
+) -> list[Result]:
     """Runs a batch to its end; the result of each member, done before or now, or its failure.
 
     Members that are one and the same run share it. Raises ConfigError for a bad member,
@@ -40,7 +44,7 @@ def answer(command: Command, members: list[Member[Job]], module: str) -> list[Re
     named = [replace(member, config=_named(member.config, sweep)) for member in members]
     runs = [place(command, [member])[0] for member in named]
     unique = list({run.dir.path: run for run in runs}.values())
-    if run_batch(command, unique, module).stopped:
+    if run_batch(command, unique, sweeps, module).stopped:
         raise KeyboardInterrupt
     jobs = ask_queue()
     return [result(run, state(run.dir, jobs), metric) for run in runs]

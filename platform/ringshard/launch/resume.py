@@ -22,10 +22,11 @@ from ringshard.config.schema.hardware import Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import build, plain
 from ringshard.errors import ConfigError
+from ringshard.launch.attended import Attendance
 from ringshard.launch.identity import Run
 from ringshard.launch.plan import show_plan
 from ringshard.launch.rundir import Outcome, Record, RunDir
-from ringshard.launch.start import refuse_unready, run_all
+from ringshard.launch.start import refuse_unready, run_all, run_batch
 from ringshard.launch.state import State, ask_queue, state
 
 # What may differ from the frozen job without changing the curve up to now.
@@ -46,35 +47,40 @@ def resume(path: Path, command: Command, module: str = "ringshard.train") -> int
 
 
 def resume_all(paths: list[Path], command: Command) -> int:
-    """The same for many: members of a sweep go to Slurm together; what can't go on holds up no
-    other, and is told at the end."""
+    """The same for many: members of a sweep go to Slurm together; what can't go on by itself holds
+    up no other, and is told at the end."""
     alike: dict[str, list[Run]] = {}
     codes, errors = [0], list[Exception]()
     for path in paths:
         with _noted(errors):
             run = resumed(path, command)
             alike.setdefault(_submitted_with(run), []).append(run)
-    for runs in alike.values():
-        codes.append(_run_ready(command, runs, errors))
-        if codes[-1] > 128:  # the user wants no more
-            break
-    for error in filter(str, errors):
-        print(error, file=sys.stderr, flush=True)
+    try:
+        with Attendance() as sweeps:
+            for runs in alike.values():
+                codes.append(_run_ready(command, runs, errors, sweeps))
+                if codes[-1] > 128:  # the user wants no more
+                    break
+    finally:
+        for error in filter(str, errors):
+            print(error, file=sys.stderr, flush=True)
     return max(*codes, 2 if errors else 0)
 
 
-def _run_ready(command: Command, runs: list[Run], errors: list[Exception]) -> int:
+def _run_ready(
+    command: Command, runs: list[Run], errors: list[Exception], sweeps: Attendance
+) -> int:
     """Runs a group, without those that can't go on by themselves."""
     before = [run.dir.last_attempt() for run in runs]
     try:
-        return run_all(command, runs)
+        return run_batch(command, runs, sweeps).code
     except (ConfigError, ChildError) as error:
         begun = [run.dir.last_attempt() for run in runs] != before
         ready = runs if begun or len(runs) == 1 else [run for run in runs if _is_ready(run, errors)]
         if len(ready) == len(runs):
             errors.append(error)
             return 0
-    return _run_ready(command, ready, errors) if ready else 0
+    return _run_ready(command, ready, errors, sweeps) if ready else 0
 
 
 def _is_ready(run: Run, errors: list[Exception]) -> bool:

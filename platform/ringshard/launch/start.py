@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ringshard.config.schema.search import Sampler
 from ringshard.errors import ConfigError
 from ringshard.launch import manifest, show
 from ringshard.launch.agent import Ended, explain, run_attempt
-from ringshard.launch.attended import attended
+from ringshard.launch.attended import Attendance
 from ringshard.launch.environment import gpus, rank_environment
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
@@ -61,7 +60,8 @@ def check_all(members: list[Member[Job]]) -> None:
 
 def run_all(command: Command, runs: list[Run], module: str = "ringshard.train") -> int:
     """Prepares the data of all, runs one after another; 1 where one failed, 128+n if stopped."""
-    return run_batch(command, runs, module).code
+    with Attendance() as sweeps:
+        return run_batch(command, runs, sweeps, module).code
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,10 @@ class Batch:
     """Whether the user stopped the command, which a single run that is cancelled does not."""
 
 
-def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
-    """As `run_all`."""
+def run_batch(
+    command: Command, runs: list[Run], sweeps: Attendance, module: str = "ringshard.train"
+) -> Batch:
+    """As `run_all`, for one of several batches of a command."""
     if runs[0].job.hardware.scheduler is Scheduler.slurm:
         code = _submit(command, runs, module)
         return Batch(code, code > 128)
@@ -85,11 +87,11 @@ def run_batch(command: Command, runs: list[Run], module: str) -> Batch:
     prepare(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
-    is_sweep = runs[0].sweep is not None
-    with attended(runs[0].dir.path.parent) if is_sweep and todo else nullcontext():
-        manifest.write(runs)
-        ends = list(_run_each(command, runs, module, rows))
-        manifest.write(runs)
+    if todo and runs[0].sweep is not None:
+        sweeps.begin(runs[0].dir.path.parent)
+    manifest.write(runs)
+    ends = list(_run_each(command, runs, module, rows))
+    manifest.write(runs)
     if len(runs) > 1:
         show.table(rows)
     show.results([run for run, _, _ in rows])

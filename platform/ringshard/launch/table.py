@@ -46,8 +46,8 @@ def table(
 
 def _short(run: RunDir, words: str) -> str:
     """As a cell has room for it: paths begin at the run, or beside it."""
-    for folder in (run.path, run.path.parent):
-        words = words.replace(f"{folder.absolute()}/", "").replace(f"{folder}/", "")
+    for folder in (run.path.absolute(), run.path.absolute().parent):
+        words = words.replace(f"{folder}/", "")
     return words if len(words) <= _WIDEST else f"{words[: _WIDEST - 1]}…"
 
 
@@ -67,7 +67,7 @@ def error(run: RunDir, stands: State) -> str:
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
-    return " ".join(words.split())
+    return " ".join(words.split())[:200]
 
 
 def _of_data(run: RunDir) -> dict[str, str]:

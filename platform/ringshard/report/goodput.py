@@ -18,7 +18,7 @@ from ringshard.report.curve import Curve
 PARTS = {
     "training": "steps that the final weights are made of",
     "lost": "steps without a checkpoint that were trained again or are gone, and what an attempt "
-    "that failed did last",
+    "that did not end in order did last",
     "data": "waiting for data",
     "evaluation": "loss on the validation split",
     "checkpoint": "training stood still to save",

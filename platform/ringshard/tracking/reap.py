@@ -12,6 +12,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, State, ask_queue, job_id, state
 from ringshard.report.runs import Run
 from ringshard.tracking import names, shipper
+from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.ledger import Ledger
 
 
@@ -44,12 +45,12 @@ def _sweeps(
     runs: list[Run], queue: Callable[[], Queue], lost_hosts: Collection[str]
 ) -> Iterator[tuple[Path, Judged]]:
     """Closes the sweeps of runs: a member that was cancelled while it waited told nobody."""
-    for sweep, member in last_members(runs).items():
+    for sweep in sweeps_of(runs):
         everyone = (RunDir(file.parent) for file in sweep.glob("*/run.json"))
         if any(_unsure(one, queue, lost_hosts) for one in everyone):
             continue
         try:
-            stands = shipper.tell_sweep(member, queue)
+            stands = sweeps.tell_all(sweep, queue)
         except ConfigError as error:
             yield sweep, Judged(False, str(error))
         else:
@@ -57,10 +58,9 @@ def _sweeps(
                 yield sweep, Judged(True, f"{stands.status} ({stands.state})")
 
 
-def last_members(runs: list[Run]) -> dict[Path, Path]:
-    """One member that was shipped of each sweep that runs are of."""
-    shipped = [run.dir.path for run in runs if Ledger.noted(run.dir.path)]
-    return {sweep: path for path in shipped if (sweep := names.sweep(path))}
+def sweeps_of(runs: list[Run]) -> list[Path]:
+    """The folders of the sweeps that runs are of."""
+    return list(dict.fromkeys(folder for run in runs if (folder := names.sweep(run.dir.path))))
 
 
 def _reap(run: Run, queue: Callable[[], Queue], lost_hosts: Collection[str]) -> Judged | None:

@@ -19,12 +19,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ringshard.config.schema.reader import read_job
-from ringshard.errors import ConfigError, first_line
-from ringshard.launch.rundir import RunDir
-from ringshard.launch.state import Queue, ask_queue
+from ringshard.errors import ConfigError
+from ringshard.launch.state import Queue
 from ringshard.launch.stop import SIGNALS
+from ringshard.tracking import store
 from ringshard.tracking.delivery import Shipped, Shipper
-from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.standing import RUNNING, Standing
 
 _POLL_S = 2.0
@@ -79,13 +78,8 @@ def _pause(seconds: float, exit_file: Path | None) -> bool:
 
 
 def _report(error: Exception, failures: int) -> None:
-    print(f"tracking: attempt {failures} to reach MLflow failed: {_why(error)}", file=sys.stderr)
-
-
-def _why(error: Exception) -> str:
-    if "Invalid Host header" in str(error):  # of a server that answers nobody but localhost
-        return "the server refuses this hostname, start it with --allowed-hosts"
-    return first_line(error)
+    why = store.why(error)
+    print(f"tracking: attempt {failures} to reach MLflow failed: {why}", file=sys.stderr)
 
 
 def sync(run_dir: Path, attempt: int, uri: str, experiment: str) -> Shipped:
@@ -111,19 +105,6 @@ def close(
         return None
 
 
-def tell_sweep(run_dir: Path, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
-    """Tell MLflow anew where the sweep stands that a shipped run is a member of; None: it knew.
-
-    A member that was cancelled while it waited had nobody to tell it.
-    Raises ConfigError where it can't be done now.
-    """
-    if (known := Ledger.noted(run_dir)) is None:
-        return None
-    with _alone(run_dir, known.uri):
-        shipper = Shipper(run_dir, RunDir(run_dir).last_attempt(), known.uri, known.experiment)
-        return shipper.tell_sweep(queue)
-
-
 @contextmanager
 def _alone(run_dir: Path, uri: str) -> Iterator[None]:
     """Ships now and once, or raises ConfigError."""
@@ -136,7 +117,7 @@ def _alone(run_dir: Path, uri: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{run_dir} could not be shipped to {uri} ({_why(error)}): try later"
+            f"{run_dir} could not be shipped to {uri} ({store.why(error)}): try later"
         ) from error
 
 

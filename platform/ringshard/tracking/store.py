@@ -40,6 +40,13 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
+def why(error: Exception) -> str:
+    """What a client raised, in words."""
+    if "Invalid Host header" in str(error):  # of a server that answers nobody but localhost
+        return "the server refuses this hostname, start it with --allowed-hosts"
+    return first_line(error)
+
+
 def ensure(uri: str, experiment: str) -> None:
     """Make or upgrade the sqlite database and the experiment; costs nothing where both are there.
 

@@ -1,6 +1,11 @@
-"""The parent run of a sweep in MLflow: one for all members, whichever of them comes first."""
+"""The parent run of a sweep in MLflow: one for all members, whichever of them comes first.
+
+`python -m ringshard.tracking.sweep SWEEP` tells MLflow where a sweep stands whose command has
+ended: no member may have ended after it.
+"""
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -10,11 +15,14 @@ from uuid import uuid4
 
 from filelock import FileLock
 
+from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
 from ringshard.launch.attended import is_attended
 from ringshard.launch.manifest import never_begun
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, State, ask_queue, state
+from ringshard.tracking import store
+from ringshard.tracking.ledger import Ledger
 from ringshard.tracking.standing import KILLED, RUNNING, Standing
 
 
@@ -24,13 +32,41 @@ def parent(client: Any, experiment_id: str, sweep: Path, user: str) -> str:
     MLflow has no unique tags: the members, which share the sweep's folder, come one at a time.
     """
     with _alone(sweep):
+        if known := _found(client, experiment_id, sweep):
+            return known
         key = _key(sweep / "mlflow.json")
-        found = client.search_runs([experiment_id], f"tags.`ringshard.sweep_key` = '{key}'")
-        if found:
-            return str(found[0].info.run_id)
         tags = {"ringshard.sweep_key": key, "ringshard.sweep": sweep.name, "mlflow.user": user}
         made = client.create_run(experiment_id, tags=tags, run_name=sweep.name)
         return str(made.info.run_id)
+
+
+def _found(client: Any, experiment_id: str, sweep: Path) -> str | None:
+    key = _key(sweep / "mlflow.json")
+    runs = client.search_runs([experiment_id], f"tags.`ringshard.sweep_key` = '{key}'")
+    return str(runs[0].info.run_id) if runs else None
+
+
+def tell_all(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing | None:
+    """Tell MLflow where a sweep stands, wherever members were sent; None: it knew.
+
+    A member that was cancelled while it waited had nobody to tell it. Raises ConfigError where it
+    can't be done now.
+    """
+    ledgers = [Ledger.noted(file.parent) for file in sweep.glob("*/run.json")]
+    told = None
+    for uri, experiment in {(one.uri, one.experiment) for one in ledgers if one}:
+        try:
+            store.ensure(uri, experiment)
+            client = store.connect(uri)
+            run_id = _found(client, store.experiment_id(client, uri, experiment), sweep)
+            told = (tell(client, run_id, sweep, ask) if run_id else None) or told
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever the client raises, of which MLflow has no list
+            raise ConfigError(
+                f"{uri} could not be told of {sweep} ({store.why(error)}): try later"
+            ) from error
+    return told
 
 
 def tell(client: Any, run_id: str, sweep: Path, ask: Callable[[], Queue]) -> Standing | None:
@@ -81,3 +117,17 @@ def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
     if states[State.done] and set(states) <= {State.done, State.pruned}:
         return Standing("FINISHED", told)
     return Standing("FAILED" if states[State.failed] else KILLED, told)
+
+
+def main() -> int:
+    """2 with one sentence where MLflow can't be told now."""
+    try:
+        tell_all(Path(sys.argv[1]))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

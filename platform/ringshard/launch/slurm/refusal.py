@@ -2,7 +2,7 @@
 
 import re
 
-_LATER = r"\w*Submit\w*Limit|[Tt]imed out|temporarily|Unable to contact|Zero Bytes|standby"
+_LATER = r"\w*Submit\w*Limit|[Tt]imed out|temporarily|Unable to contact|Zero Bytes|standby mode"
 """Where sbatch would take the same job at another time: the limits of jobs, a busy controller."""
 _TIME = "hardware.slurm.time_minutes"
 _SIZE = "hardware.nodes, hardware.processes_per_node or hardware.slurm.memory_gb"
@@ -14,8 +14,9 @@ _ADVICE = {
     r"[Ii]nvalid account": "change hardware.slurm.account",
     r"[Ii]nvalid qos": "change hardware.slurm.qos",
     r"[Ii]nvalid feature": "change hardware.slurm.constraint",
-    r"(node|partition) configuration|[Nn]ode count|processors requested|Memory required|\(gres\)"
-    r"|(Assoc|QOS)Max(Cpu|GRES|Mem|Node)": f"change {_SIZE} to what the partition's nodes have",
+    r"(Assoc|QOS)Max(Cpu|GRES|Mem|Node)": f"change {_SIZE} to what the account and the qos allow",
+    r"(node|partition) configuration|[Nn]ode count|processors requested|Memory required"
+    r"|\(gres\)": f"change {_SIZE} to what the partition's nodes have",
 }
 """By what sbatch says; the first that fits."""
 

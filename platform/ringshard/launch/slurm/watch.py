@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.live import Live
 
 from ringshard import child
-from ringshard.config.schema.tracking import Tracking
 from ringshard.launch import manifest, show
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
@@ -60,14 +59,16 @@ def _print_changes(before: dict[Path, State], now: dict[Path, State], jobs: Queu
 
 def synchronize(runs: list[Run]) -> None:
     """Brings points to an sqlite file, which the nodes never open."""
-    tracked = [str(run.dir.path) for run in runs if _is_left_here(run.job.tracking)]
+    tracked = [str(run.dir.path) for run in runs if _is_left_here(run)]
     for begin in range(0, len(tracked), 500):  # a command line has an end
         command = child.command("ringshard.cli", "track", "sync", *tracked[begin : begin + 500])
         subprocess.run(command, env=child.environment(), stdout=subprocess.DEVNULL)
 
 
-def _is_left_here(tracking: Tracking) -> bool:
-    return tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite")
+def _is_left_here(run: Run) -> bool:
+    tracking = run.job.tracking
+    is_file = tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite")
+    return is_file and run.dir.record.exists()  # it may have been deleted meanwhile
 
 
 def _folder(runs: list[Run]) -> str:

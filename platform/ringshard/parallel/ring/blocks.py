@@ -162,6 +162,6 @@ def _write(to: Tensor, index: Index, values: Tensor) -> None:
 def _add(to: Tensor, index: Index, values: Tensor) -> None:
     """A key may be wanted twice in a step; unlike `index_add_` this sums in one order on CUDA."""
     if isinstance(index, slice):
-        _storage(to)[index] += values
+        _storage(to)[index].add_(values)
     else:
         _storage(to).index_put_((index,), values.to(to.dtype), accumulate=True)
