@@ -22,6 +22,7 @@ from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.slurm.watch import synchronize
+from ringshard.launch.start import Batch
 from ringshard.launch.state import QueueWatch, State, state
 from ringshard.launch.table import reason
 from ringshard.report.runs import find
@@ -132,12 +133,12 @@ def test_runs_that_are_tried_again_go_past_max_parallel_or_stop_at_the_first_tha
         job = Job(hardware=Hardware(Scheduler.slurm))
         return Run(job, [], path.name, "night", RunDir(path), after=1)
 
-    def run_all(command: object, group: list[Run]) -> int:
+    def run_batch(command: object, group: list[Run], sweeps: object) -> Batch:
         groups.append([run.signature for run in group])
-        return 0
+        return Batch(0, False)
 
     monkeypatch.setattr("ringshard.launch.resume.resumed", resumed)
-    monkeypatch.setattr("ringshard.launch.resume.run_all", run_all)
+    monkeypatch.setattr("ringshard.launch.resume.run_batch", run_batch)
     with pytest.raises(Exit) as ended:
         runs.retry([tmp_path / "outputs"])
     assert ended.value.exit_code == 2

@@ -39,7 +39,7 @@ def table(
         rate = "" if far.tokens_per_s is None else f"{far.tokens_per_s:,.0f}"
         given = [" ".join(own[run.path])] if own else []
         numbers = (str(run.last_attempt()), str(far.step), loss, rate)
-        why = _short(run, reason(run, here, jobs))
+        why = reason(run, here, jobs)
         shown.add_row(run.path.name, *given, run.told(here.name), *numbers, why)
     return shown
 
@@ -52,9 +52,9 @@ def _short(run: RunDir, words: str) -> str:
 
 
 def reason(run: RunDir, stands: State, jobs: Queue) -> str:
-    """What a run waits for in the queue, in Slurm's word, or `error`."""
+    """What a run waits for in the queue, in Slurm's word, or what went wrong, in few words."""
     job = (jobs or {}).get(job_id(run) or "") if stands is State.pending else None
-    return job.reason if job and job.reason != "None" else error(run, stands)
+    return job.reason if job and job.reason != "None" else _short(run, error(run, stands))
 
 
 def error(run: RunDir, stands: State) -> str:
@@ -67,7 +67,7 @@ def error(run: RunDir, stands: State) -> str:
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
-    return " ".join(words.split())[:200]
+    return " ".join(words.split())
 
 
 def _of_data(run: RunDir) -> dict[str, str]:

@@ -22,7 +22,7 @@ from ringshard.launch.search.plan import Plan
 from ringshard.launch.search.study import Study, Trial
 from ringshard.launch.state import PRUNED, State
 from ringshard.launch.stop import StopRequests
-from ringshard.launch.table import error
+from ringshard.launch.table import reason
 
 TICK_S = 0.5
 _BEGINS = (State.new, State.killed, State.interrupted)
@@ -173,10 +173,10 @@ class Loop:
         metric, trial = self._plan.metric, one.trial
         if stands is State.pruned:
             self._study.tell(trial, "pruned")
-            self._say(trial, error(one.run.dir, stands))
+            self._say(trial, reason(one.run.dir, stands, None))
             return
         if stands is not State.done:
-            self._fail(trial, error(one.run.dir, stands) or stands.value)
+            self._fail(trial, reason(one.run.dir, stands, None) or stands.value)
             return
         value = last_value(one.run.dir.path, metric)
         if value is None:
