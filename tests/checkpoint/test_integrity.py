@@ -16,7 +16,7 @@ import torch
 from checkpoint.network import Run
 from ranks import run_ranks
 
-from ringshard.checkpoint import directory, load
+from ringshard.checkpoint import directory, load, manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
@@ -140,6 +140,24 @@ def test_a_checkpoint_that_one_node_does_not_see_is_called_damaged(tmp_path: Pat
         assert listed == [1, 2]
 
 
+def _on_a_node_that_reads_other_bytes(root: Path) -> tuple[int, list[str], list[str]]:
+    digest = manifest.digest_of_file
+
+    def of_stale_cache(path: Path) -> str:
+        return "another" if "step-00000002" in str(path) else digest(path)
+
+    if torch.distributed.get_rank() == 1:
+        manifest.digest_of_file = of_stale_cache  # type: ignore[attr-defined]
+    return restored(root)
+
+
+def test_a_table_of_contents_that_one_rank_reads_otherwise_is_used(tmp_path: Path) -> None:
+    run_ranks(2, two_checkpoints, tmp_path)
+    for step, said, listed in run_ranks(2, _on_a_node_that_reads_other_bytes, tmp_path):
+        assert step == 1 and listed == ["step-00000001"]
+        assert "step-00000002 is damaged" in said[0]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_bit_anywhere_in_the_tensors_is_overlooked(seed: int, tmp_path: Path) -> None:
     run = Run(sharded=False)
@@ -234,6 +252,20 @@ def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None
     path = save(place, run.state, run.model, run.optimizer, None)
     assert list(committed(tmp_path)) == [2, 4, 6, 7]
     assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
+
+
+@pytest.mark.parametrize("damage", [cut, remove])
+def test_a_damaged_checkpoint_is_kept_in_place_of_a_whole_one(
+    damage: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    run = Run(sharded=False)
+    for run.step in (1, 2, 3):
+        run.save(tmp_path)
+    damage(tmp_path / "step-00000003" / "__0_0.distcp", 0)
+    (tmp_path / "step-00000009").mkdir()  # of a save that never finished
+    run.step = 4
+    run.save(tmp_path, keep=2)
+    assert list(committed(tmp_path)) == [2, 3, 4]
 
 
 def test_a_checkpoint_of_another_user_keeps_older_ones_from_removal(

@@ -53,10 +53,17 @@ BUGS = [
         "::test_training_on_changes_what_is_saved_or_the_other_way_round[1]",
     ),
     Bug(
+        "retention counts damaged ones",
+        f"{CHECKPOINT}/directory.py",
+        "whole += _is_whole(checkpoint)",
+        "whole += 1",
+        "tests/checkpoint/test_integrity.py::test_a_damaged_checkpoint_is_kept_in_place_of_a_whole_one",
+    ),
+    Bug(
         "the newest alone is kept",
         f"{CHECKPOINT}/directory.py",
-        "pinned = set(pins(root).values())",
-        "pinned: set[str] = set()",
+        "pinned, whole = set(pins(root).values()), 0",
+        "pinned, whole = set[str](), 0",
         "tests/checkpoint/test_integrity.py::test_pinned_regular_and_read_checkpoints_are_removed",
     ),
 ]

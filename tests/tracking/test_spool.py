@@ -163,8 +163,9 @@ def test_a_folder_that_cannot_be_made_does_not_raise(tmp_path: Path) -> None:
 
 def test_what_is_no_number_is_dropped_and_counted(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1)
-    spool.log(0, {"train/loss": "high"})  # type: ignore[dict-item]
-    assert spool.dropped == 1
+    for metrics in ({"train/loss": "high"}, {"train/loss": 10**400}, None):
+        spool.log(0, metrics)  # type: ignore[arg-type]
+    assert spool.dropped == 3
 
 
 def test_a_spool_that_the_disk_does_not_take_stops_training(

@@ -44,6 +44,11 @@ def runs_in(member: Any) -> list[Any]:
     return list(client.search_runs([home]))
 
 
+def remote_metrics(member: Any) -> dict[str, float]:
+    (found,) = [run for run in runs_in(member) if run.info.run_name == member.path.name]
+    return dict(found.data.metrics)
+
+
 def parent(member: Any) -> Any:
     found = [run for run in runs_in(member) if run.info.run_name == "lr"]
     assert len(found) == 1
@@ -96,6 +101,12 @@ def test_a_sweep_ends_before_its_members_or_otherwise(
     ship(members[1])
     assert parent(members[0]).info.status == status
     assert parent(members[0]).data.tags["ringshard.state"] == state
+    each = [remote_metrics(one) for one in members]
+    wall = {key for key in each[0] if key.startswith("goodput/") and key.endswith("_s")}
+    together = parent(members[0]).data.metrics
+    assert wall and all(
+        together[key] == pytest.approx(sum(one[key] for one in each)) for key in wall
+    )
 
 
 def test_a_sweep_of_this_machine_is_finished_for_a_moment_between_its_members(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from runs import curve, run_attempt, small_job
 
+from ringshard.checkpoint.manifest import Manifest
 from ringshard.config.schema.data import Packing
 from ringshard.config.schema.parallelism import Attention
 from ringshard.registry import register
@@ -44,8 +45,15 @@ def test_a_run_killed_between_checkpoints_is_not_bitwise_the_undisturbed_one(
 
 def test_a_checkpoint_is_ahead_of_the_metrics(tmp_path: Path) -> None:
     """Saved at step 4 and dead in step 6, between the reports after steps 3 and 6."""
-    run_attempt(small_job(tmp_path), tmp_path / "run", 1, die_before=6)
-    assert list(curve(tmp_path / "run")) == [1, 2, 3, 4]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"signature": "abc"}')
+    job = small_job(tmp_path)
+    run_attempt(job, run, 1, die_before=6)
+    assert list(curve(run)) == [1, 2, 3, 4]
+    about = Manifest.read(run / "checkpoints" / "step-00000004").about
+    assert (about["signature"], about["schedule"]["name"]) == ("abc", job.schedule.name)
+    assert (about["attempt"], about["data"]) == (1, job.data.digest)
 
 
 def test_a_checkpoint_is_on_the_disk_before_the_metrics_of_its_steps(

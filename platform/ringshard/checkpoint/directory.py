@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from ringshard.checkpoint.manifest import MANIFEST
+from ringshard.checkpoint.manifest import MANIFEST, DamagedError, Manifest
 from ringshard.errors import ConfigError
 from ringshard.files import sync, write_whole
 
@@ -74,14 +74,26 @@ def commit(unfinished: Path, step: int) -> Path:
 
 
 def prune(root: Path, newest: Path, keep: int, keep_every: int) -> None:
-    """Removes what exceeds the newest `keep` (0: all stay), and what killed saves and removals have
-    left; every `keep_every`-th step, pinned ones and those being read stay."""
-    pinned = set(pins(root).values())
-    for step, checkpoint in list(committed(root).items())[:-keep] if keep else ():
+    """Removes what is older than the newest `keep` whole ones (0: all stay), and what killed saves
+    and removals have left; every `keep_every`-th step, pinned ones and those being read stay."""
+    pinned, whole = set(pins(root).values()), 0
+    for step, checkpoint in reversed(committed(root).items()) if keep else ():
+        if whole < keep:
+            whole += _is_whole(checkpoint)
+            continue
         stays = checkpoint.name in pinned or (keep_every and step % keep_every == 0)
         if checkpoint != newest and not stays:
             _remove_unless_read(checkpoint)
     remove_leftovers(root)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether all its files are there, as long as they were written."""
+    try:
+        Manifest.read(checkpoint).check_sizes(checkpoint)
+    except DamagedError:
+        return False
+    return True
 
 
 def remove_leftovers(root: Path) -> None:

@@ -92,7 +92,7 @@ def load(
     """
     with _naming(path):
         manifest = on_first_rank(lambda: Manifest.verified(path, whole=False), group)
-    raised_by_all(lambda: _wait_for(path), group)
+        raised_by_all(lambda: _wait_for(path, manifest), group)
     with reading(path):
         state, reader = TrainState.read(path), Reader(path)
         metadata = reader.read_metadata()
@@ -125,12 +125,14 @@ def _naming(path: Path) -> Iterator[None]:
         raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
 
 
-def _wait_for(path: Path) -> None:
+def _wait_for(path: Path, manifest: Manifest) -> None:
+    """Until this rank sees the checkpoint as well, and the same small files."""
     end = time.monotonic() + PATIENCE_S
     while not (is_listed(path) and is_listed(path / MANIFEST)):
         if time.monotonic() > end:
             raise RuntimeError(f"checkpoint {path} is not there on every rank")
         time.sleep(0.5)
+    manifest.check_files(path, manifest.small_files)
 
 
 def _wanted(

@@ -184,14 +184,14 @@ _IS_OURS = "tags.`ringshard.run_key` LIKE '%'"
 
 def _named(client: Any, homes: Mapping[str, str], name: str) -> list[Any]:
     if name in homes:
-        return _runs(client, [homes[name]], _IS_OURS)
+        return search(client, [homes[name]], _IS_OURS)
     quoted = name.replace("'", "")
     for where in (
         f"tags.`ringshard.sweep` = '{quoted}'",
         f"attributes.run_name = '{quoted}'",
         f"attributes.run_id = '{quoted}'",
     ):
-        if found := _runs(client, list(homes.values()), f"{where} AND {_IS_OURS}"):
+        if found := search(client, list(homes.values()), f"{where} AND {_IS_OURS}"):
             return found
     known = ", ".join([*homes][:_MOST_NAMES])
     raise ConfigError(
@@ -199,7 +199,8 @@ def _named(client: Any, homes: Mapping[str, str], name: str) -> list[Any]:
     )
 
 
-def _runs(client: Any, homes: list[str], where: str) -> list[Any]:
+def search(client: Any, homes: list[str], where: str) -> list[Any]:
+    """All runs of these experiments for which it holds."""
     return _pages(lambda **page: client.search_runs(homes, where, **page))
 
 

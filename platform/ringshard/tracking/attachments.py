@@ -47,15 +47,20 @@ def without_secrets(text: str) -> str:
     text = _KEY.sub("[secret]", text)
     for words in _WORDS:
         text = re.sub(words, lambda word: "[secret]" if is_secret(word[0]) else word[0], text)
-    return _ASSIGNED.sub(_without_value, text)
+    return "".join(_without_values(text))
 
 
-def _without_value(found: re.Match[str]) -> str:
-    value = found["value"]
-    quote = value[0] if value[0] in "'\"" else ""
-    if not names_secret(found["name"].replace("-", "_")) or _is_harmless(value, quote):
-        return found[0]
-    return f"{found['name']}{found['by']}{quote}[secret]{quote}"
+def _without_values(text: str) -> Iterator[str]:
+    """What a name gets may itself be a mapping: it is searched, unless it is left out."""
+    place = 0
+    while found := _ASSIGNED.search(text, place):
+        yield text[place : found.start("value")]
+        value, place = found["value"], found.start("value")
+        quote = value[0] if value[0] in "'\"" else ""
+        if names_secret(found["name"].replace("-", "_")) and not _is_harmless(value, quote):
+            yield f"{quote}[secret]{quote}"
+            place = found.end()
+    yield text[place:]
 
 
 def _is_harmless(value: str, quote: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringshard.config.schema.job import Job
+from ringshard.config.secrets import names_secret
 from ringshard.launch.identity import signature
 from ringshard.tracking.attachments import without_secrets
 
@@ -40,7 +41,16 @@ def sweep(run_dir: Path) -> Path | None:
 def parameters(job: Job, overrides: list[str]) -> dict[str, str]:
     """The overrides and a few headline keys, by configuration key (600 keys would bury them)."""
     told = dict(_override(text) for text in overrides if not _is_untold(text))
-    return {clean(key): str(value)[:500] for key, value in {**told, **_headline(job)}.items()}
+    values = {**told, **_headline(job)}
+    return {clean(key): _shown(key, str(value))[:500] for key, value in values.items()}
+
+
+def _shown(key: str, value: str) -> str:
+    """A value, unless it is a secret or has the name of one."""
+    is_harmless = re.fullmatch(r"[\d._+\-e]*|null|true|false", value, re.I)
+    if names_secret(key.rpartition(".")[2]) and not is_harmless:
+        return "[secret]"
+    return without_secrets(value)
 
 
 def job_tags(job: Job, overrides: list[str]) -> dict[str, str]:

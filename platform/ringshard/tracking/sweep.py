@@ -6,6 +6,7 @@ ended: no member may have ended after it.
 
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -80,10 +81,26 @@ def tell(client: Any, run_id: str, sweep: Path, ask: Callable[[], Queue]) -> Sta
             return None
         client.set_tag(run_id, "ringshard.state", stands.state)
         if stands.is_final:
+            _tell_goodput(client, run)
             client.set_terminated(run_id, stands.status)
         else:
             client.update_run(run_id, status=stands.status)
         return stands
+
+
+def _tell_goodput(client: Any, run: Any) -> None:
+    """Where the time of all members went, as they have told it."""
+    from mlflow.entities import Metric
+
+    from ringshard.report.goodput import total
+    from ringshard.report.mlflow_runs import RemoteRun, search  # Arrow takes half a second
+
+    where = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
+    members = search(client, [run.info.experiment_id], where)
+    told = (RemoteRun(client, member).goodput for member in members)
+    together, now_ms = total(filter(None, told)), round(time.time() * 1000)
+    metrics = [Metric(key, value, now_ms, 0) for key, value in together.metrics().items()]
+    client.log_batch(run.info.run_id, metrics=metrics)
 
 
 def _alone(sweep: Path) -> FileLock:

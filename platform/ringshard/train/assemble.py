@@ -21,8 +21,10 @@ from ringshard.config.overlap import flops_per_byte
 from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.reader import plain
 from ringshard.config.schema.tracking import Backend
 from ringshard.data.dataset import Dataset
+from ringshard.files import read_json
 from ringshard.model import flops
 from ringshard.model.describe import describe_built
 from ringshard.parallel.mesh import Mesh
@@ -111,6 +113,8 @@ def _place(root: Path, job: Job, attempt: Attempt, config: PretrainedConfig) -> 
             "config": json.loads(config.to_json_string()),
             "data": job.data.digest,
             "mesh": {name: getattr(job.parallelism, name) for name in AXES},
+            "schedule": plain(job.schedule),
+            "signature": (read_json(attempt.run_dir / "run.json") or {}).get("signature"),
         },
     )
 

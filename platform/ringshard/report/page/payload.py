@@ -109,7 +109,9 @@ def _seeds(runs: Sequence[Compared], groups: Sequence[Sequence[int]], key: str) 
             continue
         values = np.stack([curve.at(np.array(steps)) for curve in curves])  # (seeds, steps)
         middle, wide = values.mean(0), values.std(0, ddof=1)
-        places = thinned(middle, buckets(len(runs)))
+        ends = middle - wide, middle + wide
+        few = buckets(len(runs)) // len(ends)
+        places = np.unique(np.concatenate([thinned(end, few) for end in ends]))
         first = runs[group[0]]
         like = Curve(np.array(steps), first.curves[key].at_times(np.array(steps)), middle)
         found.append(
@@ -117,8 +119,8 @@ def _seeds(runs: Sequence[Compared], groups: Sequence[Sequence[int]], key: str) 
                 "runs": group,
                 "x": _along(first, key, like.of(places)),
                 "y": packed(gapped(middle[places])),
-                "low": packed(gapped((middle - wide)[places])),
-                "high": packed(gapped((middle + wide)[places])),
+                "low": packed(gapped(ends[0][places])),
+                "high": packed(gapped(ends[1][places])),
             }
         )
     return found
