@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -67,8 +66,8 @@ class RunFolder:
             spool.log(step, {"train/loss": factor / (step + 1), "train/lr": 1e-3})
         spool.close()
 
-    def end(self, attempt: int, outcome: str, **why: Any) -> None:
-        RunDir(self.path).finish(attempt, Outcome[outcome], {"rc": 0, **why})
+    def end(self, attempt: int, outcome: str, **why: str) -> None:
+        RunDir(self.path).finish(attempt, Outcome[outcome], {"rc": 0, "time": 1767323100.0, **why})
         self.die()
 
     def die(self) -> None:

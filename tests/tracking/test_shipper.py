@@ -283,7 +283,7 @@ def test_a_run_that_lies_elsewhere_is_another_run_or_doubles_points(
     checkpoint.mkdir(parents=True)
     Manifest({}).write(checkpoint)
     if status == "FINISHED":
-        run.end(1, "done", time=time.time())
+        run.end(1, "done")
     run.die()
     assert synced(run.path) == status
     before, ended = in_mlflow(run), remote(run).info.end_time
