@@ -1,5 +1,7 @@
 """A module asked in a process of its own."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ def test_a_stale_environment_does_not_reach_a_child() -> None:
     shell = {"RANK": "7", "SLURM_JOB_ID": "1", "MLFLOW_RUN_ID": "x", "HOME": "/home/me"}
     kept = child.environment(shell)
     assert kept["HOME"] == "/home/me" and not {"RANK", "SLURM_JOB_ID", "MLFLOW_RUN_ID"} & set(kept)
+
+
+def test_mlflow_tells_its_makers_of_a_run() -> None:
+    """By its own judgement; a test or a CI, whose variables a clean shell lacks, is never told."""
+    asked = "from mlflow.telemetry.utils import is_telemetry_disabled as off; print(off())"
+    shell = {"MLFLOW_DISABLE_TELEMETRY": "false", "DO_NOT_TRACK": "0"}
+    command, environment = [sys.executable, "-c", asked], child.environment(shell)
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout == "True\n"
 
 
 def test_twenty_members_import_the_users_modules_once(tmp_path: Path) -> None:

@@ -1,29 +1,55 @@
 """`ringshard checkpoint …` on the checkpoints of a run that was trained."""
 
+import resource
 import shutil
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import torch
+from ranks import run_ranks
 from runs import curve, run_attempt, small_job
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from typer.testing import CliRunner
 
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.commands import app
 from ringshard.checkpoint.export import to_torch, to_transformers
 from ringshard.checkpoint.manifest import Manifest
+from ringshard.checkpoint.save import Place, save
+from ringshard.checkpoint.state import TrainState
 from ringshard.config.schema.job import Job
 from ringshard.data.dataset import Dataset
 from ringshard.errors import ConfigError
+from ringshard.parallel.parallelize import reshard
+from ringshard.registry import register
 
 Trained = tuple[Path, dict[str, torch.Tensor]]
+TOKENS = torch.arange(24).view(2, 12) % 20
+
+
+@register("hook", "tells_logits")
+class TellsLogits:
+    """What the model makes of some tokens once it is trained."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+
+    @torch.no_grad()
+    def after_step(self, trainer: Any, last: bool) -> None:
+        if last:
+            logits = trainer.model(input_ids=TOKENS, **trainer.cutter.alone(TOKENS))
+            reshard(trainer.model)
+            torch.save(logits, self.to)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["untied", "tied"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("trained")
-    job = small_job(folder, steps=8)
+    hooks = {"tells_logits": {"to": str(folder / "logits.pt")}}
+    job = small_job(folder, steps=8, hooks=hooks)
     job.model.config["tie_word_embeddings"] = request.param
     return folder / "run", run_attempt(job, folder / "run", 1, world=2)
 
@@ -46,7 +72,37 @@ def test_what_transformers_loads_is_another_model(
     assert found.keys() == parameters.keys()
     for name, parameter in found.items():
         assert torch.equal(parameter, parameters[name]), name
+    with torch.no_grad():
+        logits = model(input_ids=TOKENS).logits
+    assert torch.equal(logits, torch.load(run.parent / "logits.pt"))
     assert (tmp_path / "model/model.safetensors.index.json").exists() == (shard_bytes == 4000)
+
+
+SHARD = 8 * 2**20
+
+
+def _save_matrices(root: Path, count: int) -> Path:
+    """A checkpoint of `count` matrices of half a shard each."""
+    matrices = (nn.Linear(1024, 1024, bias=False) for _ in range(count))
+    model = nn.Sequential(*matrices)
+    place = Place(root, about={"config": LlamaConfig().to_dict()})
+    return save(place, TrainState(count, 0, 0), model, torch.optim.SGD(model.parameters()), None)
+
+
+def _memory_of_exporting(checkpoint: Path, small: Path, target: Path) -> int:
+    """At its peak [bytes], beside what exporting a small one has left."""
+    to_transformers(small, target / "small", SHARD)
+    before = psutil.Process().memory_info().rss
+    to_transformers(checkpoint, target / "large", SHARD)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+
+
+def test_exporting_takes_the_memory_of_the_whole_model(tmp_path: Path) -> None:
+    large, small = (run_ranks(1, _save_matrices, tmp_path, count)[0] for count in (32, 2))
+    peak = run_ranks(1, _memory_of_exporting, large, small, tmp_path)[0]
+    files = list((tmp_path / "large").glob("*.safetensors"))
+    assert len(files) == 16 and sum(file.stat().st_size for file in files) > 16 * SHARD
+    assert peak < 8 * SHARD, f"{peak:,} bytes for shards of {SHARD:,}"
 
 
 def test_what_torch_loads_is_another_model(trained: Trained, tmp_path: Path) -> None:

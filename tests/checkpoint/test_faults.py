@@ -13,6 +13,7 @@ import pytest
 import torch
 from checkpoint.network import Run
 from ranks import run_ranks
+from runs import curve, run_attempt, small_job
 
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.directory import committed
@@ -103,6 +104,36 @@ def test_what_killed_saves_left_is_never_removed(tmp_path: Path) -> None:
     assert any(tmp_path.glob(".tmp-step-00000003-*"))
     run_ranks(2, lambda: Run().train(3).save(tmp_path, keep=2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
+
+
+def dies_in_saving(step: int) -> Callable[..., Any]:
+    write = Manifest.write
+
+    def call(self: Manifest, folder: Path) -> None:
+        if f"step-{step:08d}" in folder.name:
+            die()
+        write(self, folder)
+
+    return call
+
+
+def test_three_crashes_in_a_row_cost_good_checkpoints_or_change_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt saves once, and dies in its second save."""
+    job, run = small_job(tmp_path, steps=8), tmp_path / "run"
+    job.checkpoint.every, job.checkpoint.keep, job.checkpoint.keep_best = 2, 2, False
+    undisturbed = run_attempt(job, tmp_path / "whole", 1)
+    left = {4: [2], 6: [2, 4], 8: [4, 6]}
+    for attempt, (step, steps) in enumerate(left.items(), start=1):
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="rank"):
+            patch.setattr(Manifest, "write", dies_in_saving(step))
+            run_attempt(job, run, attempt)
+        assert list(committed(run / "checkpoints")) == steps
+    resumed = run_attempt(job, run, len(left) + 1)
+    assert list(committed(run / "checkpoints")) == [6, 8]
+    assert curve(run) == curve(tmp_path / "whole")
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
 
 
 def test_what_is_renamed_is_not_on_the_disk_yet(

@@ -1,5 +1,6 @@
 """Saving beside training: what is saved is what was there, and failures are told."""
 
+import os
 import resource
 import shutil
 import signal
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from checkpoint.network import Run
 from ranks import run_ranks
 from runs import curve, run_attempt, small_job
+from torch.distributed.fsdp import fully_shard
 
 from ringshard.checkpoint import saver as saving_beside
 from ringshard.checkpoint.directory import committed
@@ -145,6 +147,33 @@ def _many(root: Path) -> tuple[int, int]:
 def test_memory_grows_with_every_save(tmp_path: Path) -> None:
     growth, size = run_ranks(1, _many, tmp_path)[0]
     assert growth < 3 * size
+
+
+def _again_and_again(root: Path, saves: int) -> tuple[int, int]:
+    """By how many open files and threads a rank grows that saves often, with barriers of training
+    meanwhile."""
+    run, beside = Run(), saver(root, keep=3)
+    run.model = fully_shard(torch.nn.Linear(3, 3))
+    run.optimizer = torch.optim.AdamW(run.model.parameters())
+    process, held = psutil.Process(), []
+    for run.step in range(1, saves + 1):
+        run.start_saving(beside)
+        dist.barrier()
+        beside.wait()
+        held.append((process.num_fds(), process.num_threads()))
+    return held[-1][0] - held[2][0], held[-1][1] - held[2][1]
+
+
+@pytest.mark.parametrize(("world", "saves"), [(1, 200), (2, 20)])
+def test_many_saves_and_barriers_deadlock_or_leave_files_or_threads(
+    world: int, saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # half of the time
+    for grown in run_ranks(world, _again_and_again, tmp_path, saves):
+        assert max(grown) < 5  # a thread may be about to end
+    newest = [saves - 2, saves - 1, saves]
+    assert list(committed(tmp_path)) == newest
+    assert {path.name for path in tmp_path.iterdir()} == {f"step-{step:08d}" for step in newest}
 
 
 def test_a_checkpoint_just_written_is_damaged(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import curve
+from tracking.conftest import RunFolder
+from tracking.shipped import history, remote
 
 from ringshard.entry import train
 
@@ -68,6 +71,34 @@ def test_an_outside_folder_trains_its_own_model_and_optimizer(
         monkeypatch.setattr(sys, "argv", ["train.py", *own, *data, *small, typed])
         assert train() == 2 and sentence in capsys.readouterr().err
     assert len(list((tmp_path / "outputs" / "debug" / "runs").iterdir())) == 1
+
+
+RAISES = """
+from ringshard.registry import register
+
+
+@register("hook", "lamp")
+class Lamp:
+    def after_step(self, trainer, last):
+        if trainer.state.step == 3:
+            raise RuntimeError("the lamp went out")
+"""
+
+
+def test_a_run_whose_own_hook_raises_is_finished_in_mlflow(tmp_path: Path) -> None:
+    (tmp_path / "lamp.py").write_text(RAISES)
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 500)
+    own = ("user.modules=[lamp]", "+train.hooks.lamp={}", "parallelism=single")
+    data = ("data=text_files", "data.path=text.txt", "data.split=position", "data.seq_len=32")
+    small = ("experiment=smoke", "output.debug=false", "data.tokenizer.kind=characters")
+    ended = _train(tmp_path, *small, *own, *data, "model.config.num_hidden_layers=1")
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stderr.rstrip().endswith("RuntimeError: the lamp went out")
+    (path,) = (tmp_path / "outputs/runs").iterdir()
+    run = RunFolder.of(path, f"sqlite:///{tmp_path / 'outputs/mlflow.db'}", "ringshard")
+    found = remote(run)
+    assert (found.info.status, found.data.tags["ringshard.state"]) == ("FAILED", "failed")
+    assert dict(history(run)) == curve(path) and set(curve(path)) == {1, 2, 3}
 
 
 def test_the_code_of_the_readme_does_not_run(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_run_that_died_for_good_has_lost_nothing(tmp_path: Path) -> None:
     told = {"training": 9, "data": 1, "startup": 5}
     found = history.of_run(run, recorded, State.failed)
     assert seconds(found) == {**told, "lost": 10 + 1}
-    assert history.tracked(run)[1] == found.metrics()
+    assert history.tracked(run).metrics == found.metrics()
     at_work = history.of_run(run, recorded, State.running)
     assert seconds(at_work) == {"training": 18, "data": 2, "startup": 5, "lost": 1}
 

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -18,7 +19,9 @@ from typing import Any
 import pytest
 import yaml
 from tracking.shipped import expected, history, remote, ship
+from typer.testing import CliRunner
 
+from ringshard import cli
 from ringshard.checkpoint import directory
 from ringshard.checkpoint.manifest import Manifest
 from ringshard.config.schema.reader import plain
@@ -256,6 +259,56 @@ def test_a_run_deleted_in_mlflow_is_sent_again(run: Any) -> None:
     store.connect(run.job.tracking.uri).delete_run(remote(run).info.run_id)
     ship(run)
     assert history(run) == expected(3)
+
+
+def in_mlflow(run: Any) -> dict[str, Any]:
+    """All points of the one run, its files, its models and when it began."""
+    client, there = store.connect(run.job.tracking.uri), remote(run)
+    files = client.list_artifacts(there.info.run_id, "attempts/1")
+    models = client.search_logged_models([there.info.experiment_id])
+    return {
+        "points": {key: history(run, key) for key in there.data.metrics},
+        "files": [file.path for file in files],
+        "models": [model.model_id for model in models],
+        "began": there.info.start_time,
+    }
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["moved", "copied"])
+@pytest.mark.parametrize("status", ["FINISHED", "KILLED"])
+def test_a_run_that_lies_elsewhere_is_another_run_or_doubles_points(
+    run: Any, status: str, is_copy: bool, tmp_path: Path
+) -> None:
+    """Below another parent; a copy has new times of files and does not know what was sent."""
+    waited = {"submission": "nowhere", "index": None, "time": 1767323000.0}
+    (run.attempt(1) / "submitted.json").write_text(json.dumps(waited))
+    run.train(1, range(57))
+    checkpoint = directory.of_step(run.path / "checkpoints", 57)
+    checkpoint.mkdir(parents=True)
+    Manifest({}).write(checkpoint)
+    if status == "FINISHED":
+        run.end(1, "done")
+    run.die()
+    assert synced(run.path) == status
+    before, ended = in_mlflow(run), remote(run).info.end_time
+    there = tmp_path / "elsewhere" / run.path.name
+    if is_copy:
+        without = shutil.ignore_patterns("shipped.json")
+        shutil.copytree(run.path, there, ignore=without, copy_function=shutil.copy)
+    else:
+        there.parent.mkdir()
+        run.path.rename(there)
+    assert synced(there) == status
+    assert in_mlflow(run) == before
+    assert history(run) == expected(57) and history(run, "goodput/fraction")
+    assert remote(run).info.end_time == ended or (is_copy and status == "KILLED")  # nobody told
+
+
+def synced(run: Path) -> str:
+    """The status that the command tells."""
+    told = CliRunner().invoke(cli.app, ["track", "sync", str(run)])
+    assert told.exit_code == 0, told.output
+    return told.output.split()[-1]
 
 
 def test_what_is_not_finite_arrives_as_nan_once(run: Any) -> None:

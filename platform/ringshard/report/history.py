@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ringshard.files import read_json
 from ringshard.launch.rundir import Outcome, RunDir
@@ -12,7 +13,16 @@ from ringshard.report.record import Recorded, Segment, read
 from ringshard.tracking.spool import is_node
 
 
-def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
+class Tracked(NamedTuple):
+    """Where the time of a run went, as it is tracked."""
+
+    time_ms: int
+    """Its last sign, as its files tell it: their own times are others in a copy."""
+    step: int
+    metrics: dict[str, float]
+
+
+def tracked(run: RunDir) -> Tracked:
     """The newest step of a run that is over, and where the time went up to the end of its newest
     attempt, as metrics; none where no attempt tells when it began."""
     recorded = read(run.path)
@@ -20,7 +30,9 @@ def tracked(run: RunDir) -> tuple[int, dict[str, float]]:
     found = goodput(attempts(run, recorded), None, time.time(), kept)
     trained = [s for s in recorded.segments if not is_node(s.writer)]
     steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
-    return max(steps, default=0), found.metrics() if found.wall_ms else {}
+    last = max((end for _, end in spans(run, recorded)), default=0.0)
+    metrics = found.metrics() if found.wall_ms else {}
+    return Tracked(round(last * 1000), max(steps, default=0), metrics)
 
 
 def attempts(run: RunDir, recorded: Recorded) -> list[Attempt]:

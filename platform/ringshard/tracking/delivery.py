@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ringshard.config.schema.checkpoint import Checkpoint
 from ringshard.errors import ConfigError, first_line
-from ringshard.files import sync
+from ringshard.files import read_json, sync
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import Queue, ask_queue
 from ringshard.tracking import models, names
@@ -152,19 +152,19 @@ class Shipper:
         from ringshard.report.history import tracked  # Arrow takes half a second
 
         try:
-            step, metrics = tracked(RunDir(self._run_dir))
+            time_ms, step, metrics = tracked(RunDir(self._run_dir))
         except ConfigError as error:  # the status is told all the same
             print(f"where the time went is not known: {error}", flush=True)
             return
-        time_ms = round(self._last_sign() * 1000)
         points = [Point(key, value, time_ms, step) for key, value in metrics.items()]
         remote.log(points, {})
 
     def _last_sign(self) -> float:
-        """When the attempt, which is over, has written its last file [s]; what is shipped later
-        counts for nothing."""
+        """When the attempt, which is over, ended, or has written its last file [s]; what is shipped
+        later counts for nothing."""
         if self.exit_file.exists():
-            return self.exit_file.stat().st_mtime
+            told = (read_json(self.exit_file) or {}).get("time")
+            return float(told or self.exit_file.stat().st_mtime)
         own = (f for f in self._folder(self._attempt).iterdir() if f.name != "shipper.log")
         files = [*own, *(spool.path for spool in self._history())]
         return max(file.stat().st_mtime for file in files)
