@@ -104,6 +104,13 @@ BUGS = [
         f"{REAP}::test_a_run_of_another_machine_is_closed_without_its_word",
     ),
     Bug(
+        "a parameter with the name of a secret is told",
+        f"{TRACKING}/names.py",
+        "if names_secret(key",
+        "if False and names_secret(key",
+        "tests/tracking/test_shipper.py::test_points_parameters_files_and_status_arrive",
+    ),
+    Bug(
         "a sweep is over between two members of a command",
         f"{TRACKING}/sweep.py",
         "if is_attended(sweep):",
