@@ -16,6 +16,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("end", ["| head -c 1 >&2", ">&-", ">&- 2>&- <&-", "> /dev/full"])
 def test_a_command_whose_output_nobody_takes_fails(command: str, end: str, tmp_path: Path) -> None:

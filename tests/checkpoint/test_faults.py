@@ -76,6 +76,7 @@ def _dies(root: Path, point: str, victim: int, beside: bool) -> None:
         run.save(root, keep=1)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("beside", [False, True], ids=["at once", "beside training"])
 @pytest.mark.parametrize(("point", "victim"), CASES)
 def test_a_kill_in_a_save_costs_more_than_that_save(

@@ -53,6 +53,7 @@ def reference(rows: RaggedRows, model: str = "llama") -> Curve:
     return train(ONE, model, rows)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "topology",
     [
@@ -87,6 +88,7 @@ def test_cutting_packed_rows_changes_the_curve(topology: Topology) -> None:
     assert_equal(reference(PackedRows()), train(topology, rows=PackedRows()))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("topology", [CP2, CP4], ids=["cp-2", "cp-4"])
 @pytest.mark.parametrize("rows", [RaggedRows(), FIRST_TOKENS], ids=["ragged", "first-tokens"])
 def test_cutting_rows_changes_the_curve(topology: Topology, rows: RaggedRows) -> None:

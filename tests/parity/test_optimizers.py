@@ -46,6 +46,7 @@ ALL = OPTIMIZERS.index(MuonMonaHyperball(adamw_lr=1e-2))
 CASES = [(i, t) for i in range(len(OPTIMIZERS)) for t in TOPOLOGIES if i == ALL or "-4" in t]
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("index", "topology"), CASES, ids=lambda v: v if isinstance(v, str) else OPTIMIZERS[v].name
 )
