@@ -1,7 +1,6 @@
 """One thread a process: gloo ranks are forked from the test, and forking after threads have run
 goes wrong."""
 
-import datetime
 import os
 from collections import defaultdict
 
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from rotation import todays
 
 # Tests never assert a time: on shared cores an example may take any.
 settings.register_profile("no deadline", deadline=None)
@@ -20,20 +20,19 @@ settings.load_profile("no deadline")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test that is marked `rotated(parts)` one part of the cells runs today, the next one
-    tomorrow, and one that is named always; with RINGSHARD_CELLS=all all do."""
-    if os.environ.get("RINGSHARD_CELLS") == "all":
-        return
-    day, cells = datetime.date.today().toordinal(), defaultdict[str, list[pytest.Item]](list)
+    """Of a test that is marked `rotated(parts)` a part of its cells runs, and one that is named
+    alone always."""
+    groups = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        cells[item.nodeid.partition("[")[0]].append(item)
-    left_out: list[pytest.Item] = []
-    for group in cells.values():
-        if (marker := group[0].get_closest_marker("rotated")) and len(group) > 1:
-            parts = marker.args[0]
-            left_out += [cell for place, cell in enumerate(group) if (place - day) % parts]
-    if gone := set(left_out):
-        config.hook.pytest_deselected(items=left_out)
+        if item.get_closest_marker("rotated"):
+            groups[item.nodeid.partition("[")[0]].append(item)
+    gone: set[pytest.Item] = set()
+    for cells in groups.values():
+        marker = cells[0].get_closest_marker("rotated")
+        assert marker is not None
+        gone |= set(cells) - set(todays(cells, *marker.args))
+    if gone:
+        config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]
 
 

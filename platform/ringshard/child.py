@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -68,6 +68,17 @@ def die_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # killed before the line above
         os._exit(1)
+
+
+def answer(action: Callable[[], object]) -> int:
+    """What a module exits with that `ask` runs: 2 where it raises ConfigError, whose sentence it
+    prints."""
+    try:
+        action()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def ask(module: str, *arguments: str, about: Any = None, aloud: bool = False) -> Any:

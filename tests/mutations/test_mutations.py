@@ -3,7 +3,6 @@
 The bug is planted in a copy of the tree, whose packages come first on the path.
 """
 
-import datetime
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from mutations import (
 )
 from mutations.planted import Bug
 from mutations.planted_outside import OUTSIDE
+from rotation import todays
 
 BUGS = [
     *planted.BUGS,
@@ -39,14 +39,11 @@ ALL = [*BUGS, *OUTSIDE]
 
 
 def _todays(bugs: list[Bug]) -> list[Bug]:
-    """Half of the bugs of each package, the other half tomorrow, for each takes ten seconds; all
-    with RINGSHARD_BUGS=all."""
-    if os.environ.get("RINGSHARD_BUGS") == "all":
-        return bugs
-    day, rooms = datetime.date.today().toordinal(), defaultdict(list)
+    """Half of the bugs of each package, for each takes ten seconds."""
+    rooms = defaultdict[Path, list[Bug]](list)
     for bug in bugs:
         rooms[Path(bug.file).parent].append(bug)
-    return [bug for room in rooms.values() for bug in (room[day % 2 :: 2] or room)]
+    return [bug for room in rooms.values() for bug in todays(room, 2)]
 
 
 @pytest.mark.mutations

@@ -91,8 +91,8 @@ def load(
     tensor, both before any tensor is touched (but for what `verify=size` does not look at).
     """
     with _naming(path):
-        manifest = on_first_rank(lambda: Manifest.verified(path, whole=False), group)
-        raised_by_all(lambda: _wait_for(path, manifest), group)
+        manifest = on_first_rank(lambda: Manifest.sized(path), group)
+        raised_by_all(lambda: _check_small_files(path, manifest), group)
     with reading(path):
         state, reader = TrainState.read(path), Reader(path)
         metadata = reader.read_metadata()
@@ -125,8 +125,8 @@ def _naming(path: Path) -> Iterator[None]:
         raise DamagedError(f"checkpoint {path} is damaged ({error})") from error
 
 
-def _wait_for(path: Path, manifest: Manifest) -> None:
-    """Until this rank sees the checkpoint as well, and the same small files."""
+def _check_small_files(path: Path, manifest: Manifest) -> None:
+    """Raises DamagedError where this rank, once it sees the checkpoint as well, reads others."""
     end = time.monotonic() + PATIENCE_S
     while not (is_listed(path) and is_listed(path / MANIFEST)):
         if time.monotonic() > end:

@@ -79,22 +79,24 @@ class Manifest:
         return cls(files, body["about"])
 
     @classmethod
-    def verified(cls, checkpoint: Path, whole: bool = True) -> "Manifest":
-        """The manifest of a checkpoint whose files are all there, with the bytes that were written;
-        raises DamagedError. whole=False: of files with tensors, only the size is looked at."""
+    def sized(cls, checkpoint: Path) -> "Manifest":
+        """The manifest of a checkpoint whose files are all there, as long as they were written;
+        raises DamagedError."""
         found = cls.read(checkpoint)
-        found.check_sizes(checkpoint)
-        found.check_files(checkpoint, found.files if whole else found.small_files)
-        return found
-
-    def check_sizes(self, checkpoint: Path) -> None:
-        """Raises DamagedError for a file that is missing or of another size."""
-        for name, entry in self.files.items():
+        for name, entry in found.files.items():
             path = checkpoint / name
             if not path.is_file():
                 raise DamagedError(f"{name} is missing")
             if path.stat().st_size != entry.size:
                 raise DamagedError(f"{name} has {path.stat().st_size} bytes, not {entry.size}")
+        return found
+
+    @classmethod
+    def verified(cls, checkpoint: Path) -> "Manifest":
+        """The same where their bytes are those that were written."""
+        found = cls.sized(checkpoint)
+        found.check_files(checkpoint, found.files)
+        return found
 
     def check_files(self, checkpoint: Path, names: Iterable[str]) -> None:
         """Raises DamagedError for one of these files whose bytes are others."""

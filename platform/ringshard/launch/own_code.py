@@ -55,13 +55,12 @@ def _registered(user: str) -> dict[str, list[str]]:
 
 def main() -> int:
     """See the module's docstring."""
-    try:
-        registry.import_user_modules(build(User, json.load(sys.stdin)))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return child.answer(_tell_registered)
+
+
+def _tell_registered() -> None:
+    registry.import_user_modules(build(User, json.load(sys.stdin)))
     print(json.dumps({kind: registry.registered(kind) for kind in get_args(registry.Kind)}))
-    return 0
 
 
 if __name__ == "__main__":

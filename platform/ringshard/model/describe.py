@@ -13,12 +13,11 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from ringshard import registry
+from ringshard import child, registry
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import User
 from ringshard.config.schema.model import Model
 from ringshard.config.schema.reader import build
-from ringshard.errors import ConfigError
 from ringshard.model.build import build_on_meta
 from ringshard.model.init import record_rules
 from ringshard.model.parts import parts
@@ -110,17 +109,17 @@ def _dropouts(config: Any) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main() -> int:
     """See the module's docstring."""
+    return child.answer(_tell_description)
+
+
+def _tell_description() -> None:
     asked = json.load(sys.stdin)
-    try:
-        registry.import_user_modules(build(User, asked["user"]))
-        description = describe(build(Model, asked["model"]), asked["vocab_size"])
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+    registry.import_user_modules(build(User, asked["user"]))
+    description = describe(build(Model, asked["model"]), asked["vocab_size"])
     print(json.dumps(asdict(description)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -71,6 +71,11 @@ def last(run: Compared, metric: str) -> float | None:
     return run.curves[metric].last if metric in run.curves else None
 
 
+def twin(metric: str) -> str:
+    """What is measured of it on the validation split; itself where there is no such thing."""
+    return metric.replace("train/", "val/", 1)
+
+
 def is_timed(metric: str) -> bool:
     """Whether it is of a node, which notes seconds in place of steps."""
     return metric.startswith(SYSTEM)

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
-from ringshard.report.compared import AXES, Compared, along
+from ringshard.report.compared import AXES, Compared, along, twin
 from ringshard.report.groups import labels
 from ringshard.report.page.colors import colors
 
@@ -95,13 +95,13 @@ def _run(axes: Axes, run: Compared, metric: str, axis: str, label: str, color: s
             lw=1.2,
             label=label or metric,
         )
-    twin = metric.replace("train/", "val/", 1)
-    if twin != metric and twin in run.curves:
-        curve = run.curves[twin].drawn(_BUCKETS)
+    other = twin(metric)
+    if other != metric and other in run.curves:
+        curve = run.curves[other].drawn(_BUCKETS)
         alone: dict[str, Any] = (
-            {"label": twin, "color": "#d1495b"} if not label else {"color": color}
+            {"label": other, "color": "#d1495b"} if not label else {"color": color}
         )
-        place = along(run, twin, curve, axis)
+        place = along(run, other, curve, axis)
         axes.plot(place, curve.values, "o", ls=":", ms=5, lw=1, mec="white", **alone)
 
 

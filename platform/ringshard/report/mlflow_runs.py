@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ringshard.errors import ConfigError, first_line
+from ringshard.errors import ConfigError
 from ringshard.report.curve import Curve, Floats
 from ringshard.report.goodput import PARTS, Goodput
 from ringshard.report.runs import LOADER, flat
@@ -164,16 +164,10 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
     if uri.startswith("sqlite:") and not store.sqlite_path(uri).exists():
         raise ConfigError(f"--uri {uri}: there is no such file, give the mlflow.db of your runs")
     os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
-    try:
+    with store.told_in_a_sentence(f"--uri {uri} does not answer", "is it the right one?"):
         client = store.connect(uri)
         homes = {home.name: home.experiment_id for home in _pages(client.search_experiments)}
         found = {run.info.run_id: run for name in names for run in _named(client, homes, name)}
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever the client raises, of which MLflow has no list
-        raise ConfigError(
-            f"--uri {uri} does not answer ({first_line(error)}): is it the right one?"
-        ) from error
     runs = sorted(found.values(), key=lambda run: int(run.info.start_time))
     return [RemoteRun(client, run) for run in runs]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from ringshard.report.compared import AXES, Compared, is_timed
+from ringshard.report.compared import AXES, Compared, is_timed, twin
 from ringshard.report.curves import GREY, GRID, draw, label_of, legend, panel, save
 from ringshard.report.groups import labels
 from ringshard.report.page.colors import colors
@@ -26,8 +26,7 @@ def draw_all(
     learning rate over one; speed, where the time went, settings and results."""
     folder.mkdir(exist_ok=True)
     for key in dict.fromkeys((metric, *CURVES)):
-        twin = key.replace("train/", "val/", 1)
-        if any(key in run.curves or twin in run.curves for run in runs):
+        if any(key in run.curves or twin(key) in run.curves for run in runs):
             over = AXES if key in (metric, "train/loss") and not is_timed(key) else (axis,)
             for one in filter(lambda name: known(runs, name), over):
                 path = folder / f"{key.replace('/', '-')}-over-{one}.png"

@@ -138,14 +138,9 @@ class Shipper:
             tags["heartbeat"] = clock(time.time())
             self._next_beat = time.monotonic() + _HEARTBEAT_S
         remote.tell(stands.status, tags, self._last_sign() if stands.is_final else None)
-        if told != self._ledger.told:
-            self.tell_sweep(queue)
+        if told != self._ledger.told and (sweep := names.sweep(self._run_dir)):
+            remote.tell_parent(sweep, queue)
         self._note(replace(self._ledger, told=told))
-
-    def tell_sweep(self, queue: Callable[[], Queue] = ask_queue) -> Standing | None:
-        """Tell MLflow where the sweep of the run stands; None: it knew, or there is none."""
-        sweep = names.sweep(self._run_dir)
-        return self._open().tell_parent(sweep, queue) if sweep else None
 
     def _tell_goodput(self, remote: RemoteRun) -> None:
         """Where the time of a run went that is over."""

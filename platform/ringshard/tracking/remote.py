@@ -10,7 +10,6 @@ from ringshard.tracking import names, store
 from ringshard.tracking import sweep as sweeps
 from ringshard.tracking.batches import Point
 from ringshard.tracking.models import Model
-from ringshard.tracking.standing import Standing
 
 _LONGEST = 5000
 """Characters that every store takes of a tag."""
@@ -121,10 +120,10 @@ class RemoteRun:
         else:
             self._client.set_terminated(self.run_id, status, round(ended * 1000))
 
-    def tell_parent(self, sweep: Path, queue: Callable[[], Queue]) -> Standing | None:
-        """Set the status of the sweep in MLflow; None: it was the true one, or there is none."""
-        parent = self._client.get_run(self.run_id).data.tags.get("mlflow.parentRunId")
-        return sweeps.tell(self._client, parent, sweep, queue) if parent else None
+    def tell_parent(self, sweep: Path, queue: Callable[[], Queue]) -> None:
+        """Set the status of the sweep in MLflow, where there is one."""
+        if parent := self._client.get_run(self.run_id).data.tags.get("mlflow.parentRunId"):
+            sweeps.tell(self._client, parent, sweep, queue)
 
     def status(self) -> str:
         """The status that MLflow has."""

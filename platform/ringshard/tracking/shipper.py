@@ -108,17 +108,14 @@ def close(
 @contextmanager
 def _alone(run_dir: Path, uri: str) -> Iterator[None]:
     """Ships now and once, or raises ConfigError."""
-    try:
-        with _lock(run_dir, timeout_s=0):
-            yield
-    except Timeout as error:
-        raise ConfigError(f"{run_dir} is being shipped right now: wait until it ends") from error
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{run_dir} could not be shipped to {uri} ({store.why(error)}): try later"
-        ) from error
+    with store.told_in_a_sentence(f"{run_dir} could not be shipped to {uri}", "try later"):
+        try:
+            with _lock(run_dir, timeout_s=0):
+                yield
+        except Timeout as error:
+            raise ConfigError(
+                f"{run_dir} is being shipped right now: wait until it ends"
+            ) from error
 
 
 def _lock(run_dir: Path, timeout_s: float) -> FileLock:

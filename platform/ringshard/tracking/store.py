@@ -7,7 +7,8 @@ sqlite file from several processes breaks it for good, so the file is made aside
 import os
 import sqlite3
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import quote
 
 from filelock import FileLock
 
+from ringshard import child
 from ringshard.config.secrets import refuse_password
 from ringshard.errors import ConfigError, first_line
 
@@ -38,6 +40,17 @@ def connect(uri: str) -> Any:
     from mlflow import MlflowClient
 
     return MlflowClient(uri)
+
+
+@contextmanager
+def told_in_a_sentence(what: str, fix: str) -> Iterator[None]:
+    """Raises ConfigError for whatever the client raises, of which MLflow has no list."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{what} ({why(error)}): {fix}") from error
 
 
 def why(error: Exception) -> str:
@@ -161,12 +174,7 @@ def _upgrade(uri: str) -> None:
 
 def main() -> int:
     """Prepare the store named on the command line; 2 with one sentence if its address is wrong."""
-    try:
-        ensure(*sys.argv[1:])
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return child.answer(lambda: ensure(*sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from filelock import FileLock
 
-from ringshard.errors import ConfigError
+from ringshard import child
 from ringshard.files import read_json, write_json
 from ringshard.launch.attended import is_attended
 from ringshard.launch.manifest import never_begun
@@ -56,17 +56,11 @@ def tell_all(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing | No
     ledgers = [Ledger.noted(file.parent) for file in sweep.glob("*/run.json")]
     told = None
     for uri, experiment in {(one.uri, one.experiment) for one in ledgers if one}:
-        try:
+        with store.told_in_a_sentence(f"{uri} could not be told of {sweep}", "try later"):
             store.ensure(uri, experiment)
             client = store.connect(uri)
             run_id = _found(client, store.experiment_id(client, uri, experiment), sweep)
             told = (tell(client, run_id, sweep, ask) if run_id else None) or told
-        except ConfigError:
-            raise
-        except Exception as error:  # whatever the client raises, of which MLflow has no list
-            raise ConfigError(
-                f"{uri} could not be told of {sweep} ({store.why(error)}): try later"
-            ) from error
     return told
 
 
@@ -138,12 +132,7 @@ def standing(sweep: Path, ask: Callable[[], Queue] = ask_queue) -> Standing:
 
 def main() -> int:
     """2 with one sentence where MLflow can't be told now."""
-    try:
-        tell_all(Path(sys.argv[1]))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return child.answer(lambda: tell_all(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringshard.report.compared import AXES, Compared, along, last, mfu, tokens_per_s
+from ringshard.report.compared import AXES, Compared, along, last, mfu, tokens_per_s, twin
 from ringshard.report.curve import Curve, Floats, gapped, thinned
 from ringshard.report.goodput import PARTS
 from ringshard.report.groups import SEEDS, by_seed, differences, labels, shown, telling
@@ -52,13 +52,13 @@ def _charts(runs: Sequence[Compared], metric: str) -> list[Json]:
     wanted = {metric: wanted[metric], **wanted}  # first what was asked for
     groups, found = by_seed(runs), []
     for key, title in wanted.items():
-        twin = key.replace("train/", "val/", 1)
+        other = twin(key)
         chart: Json = {
             "id": key,
             "title": title,
             "log": key in ("train/grad_norm",),
             "lines": [_line(run, key, len(runs)) for run in runs],
-            "dots": [_line(run, twin, len(runs)) if twin != key else None for run in runs],
+            "dots": [_line(run, other, len(runs)) if other != key else None for run in runs],
             "seeds": _seeds(runs, groups, key),
             "level": _level(runs) if key.endswith("/loss") else None,
         }
