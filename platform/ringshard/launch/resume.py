@@ -6,8 +6,6 @@ what would change the curve is refused by name.
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +33,7 @@ MAY_CHANGE = (
     *("train.micro_batch", "train.steps", "train.tokens"),
     *("train.log_every", "train.eval_every", "train.eval_sequences", "train.detect_anomaly"),
 )
+_REFUSALS = (ConfigError, ChildError)
 
 
 def resume(path: Path, command: Command, module: str = "ringshard.train") -> int:
@@ -52,9 +51,11 @@ def resume_all(paths: list[Path], command: Command) -> int:
     alike: dict[str, list[Run]] = {}
     codes, errors = [0], list[Exception]()
     for path in paths:
-        with _noted(errors):
+        try:
             run = resumed(path, command)
             alike.setdefault(_submitted_with(run), []).append(run)
+        except _REFUSALS as error:
+            errors.append(error)
     try:
         with Attendance() as sweeps:
             for runs in alike.values():
@@ -62,8 +63,8 @@ def resume_all(paths: list[Path], command: Command) -> int:
                 if codes[-1] > 128:  # the user wants no more
                     break
     finally:
-        for error in filter(str, errors):
-            print(error, file=sys.stderr, flush=True)
+        for told in filter(str, errors):
+            print(told, file=sys.stderr, flush=True)
     return max(*codes, 2 if errors else 0)
 
 
@@ -74,7 +75,7 @@ def _run_ready(
     before = [run.dir.last_attempt() for run in runs]
     try:
         return run_batch(command, runs, sweeps).code
-    except (ConfigError, ChildError) as error:
+    except _REFUSALS as error:
         begun = [run.dir.last_attempt() for run in runs] != before
         ready = runs if begun or len(runs) == 1 else [run for run in runs if _is_ready(run, errors)]
         if len(ready) == len(runs):
@@ -84,10 +85,12 @@ def _run_ready(
 
 
 def _is_ready(run: Run, errors: list[Exception]) -> bool:
-    before = len(errors)
-    with _noted(errors):
+    try:
         refuse_unready(run)
-    return len(errors) == before
+    except _REFUSALS as error:
+        errors.append(error)
+        return False
+    return True
 
 
 def _submitted_with(run: Run) -> str:
@@ -96,14 +99,6 @@ def _submitted_with(run: Run) -> str:
         return str(run.dir.path)
     folder = run.dir.path.parent if run.sweep else run.dir.path
     return json.dumps([str(folder), plain(run.job.launcher), plain(run.job.user)])
-
-
-@contextmanager
-def _noted(errors: list[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except (ConfigError, ChildError) as error:
-        errors.append(error)
 
 
 def resumed(path: Path, command: Command) -> Run:

@@ -27,10 +27,11 @@ def tracked(run: RunDir) -> Tracked:
     attempt, as metrics; none where no attempt tells when it began."""
     recorded = read(run.path)
     kept = _kept(run, keeps_all=run.outcome() is Outcome.done)
-    found = goodput(attempts(run, recorded), None, time.time(), kept)
+    made = attempts(run, recorded)
+    found = goodput(made, None, time.time(), kept)
     trained = [s for s in recorded.segments if not is_node(s.writer)]
     steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
-    last = max((end for _, end in spans(run, recorded)), default=0.0)
+    last = max(map(_last_sign, made), default=0.0)
     metrics = found.metrics() if found.wall_ms else {}
     return Tracked(round(last * 1000), max(steps, default=0), metrics)
 
@@ -56,12 +57,12 @@ def _attempt(run: RunDir, number: int, segments: Sequence[Segment]) -> list[Atte
 
 def spans(run: RunDir, recorded: Recorded) -> list[tuple[float, float]]:
     """Begin and end of each attempt, as far as anything tells [s since 1970]."""
-    return [(one.started, max(one.started, *_signs(one))) for one in attempts(run, recorded)]
+    return [(one.started, _last_sign(one)) for one in attempts(run, recorded)]
 
 
-def _signs(attempt: Attempt) -> list[float]:
+def _last_sign(attempt: Attempt) -> float:
     told = [float(c.times[-1]) for segment in attempt.segments for c in segment.values()]
-    return [*told, attempt.started if attempt.ended is None else attempt.ended]
+    return max(attempt.started, attempt.ended or 0.0, *told)
 
 
 def of_run(run: RunDir, recorded: Recorded, stands: State) -> Goodput:
