@@ -1,10 +1,12 @@
 """`ringshard runs …`: what is done to runs on disk and in the queue, also with the cluster down."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -14,7 +16,7 @@ from ringshard.launch.rundir import RunDir
 from ringshard.launch.state import State, ask_queue, job_id, state
 from ringshard.launch.table import error, table
 from ringshard.report.goodput import spent
-from ringshard.report.runs import Run, find
+from ringshard.report.runs import LOADER, Run, find
 
 app = typer.Typer(no_args_is_help=True, help="Runs on disk and in the queue.")
 
@@ -70,8 +72,24 @@ def _matching(runs: list[Run], where: list[str], sweep: str | None) -> list[Run]
         run
         for run in runs
         if (sweep is None or run.dir.path.parent.name == sweep)
-        and all(str(run.config.get(key)) == value for key, _, value in wanted)
+        and all(_is(run.config.get(key), text) for key, _, text in wanted)
     ]
+
+
+def _is(value: object, text: str) -> bool:
+    """Whether a text is a value, in any spelling that YAML or Python has for it."""
+    typed = _typed(text)
+    same = value == typed and isinstance(value, bool) == isinstance(typed, bool)
+    return same or str(value) == text
+
+
+def _typed(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        with suppress(yaml.YAMLError):
+            return yaml.load(text, LOADER)
+    return text
 
 
 @app.command()

@@ -115,3 +115,22 @@ def test_the_speed_of_the_last_report_and_that_of_the_whole_run_have_one_name(
     assert "last tok/s" in CliRunner().invoke(app, ["list", str(run.path)]).stdout
     (title,) = (c.title for c in columns([Run(run)], "train/loss") if "tok/s" in c.title)
     assert title == "mean\ntok/s"
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("optimizer.lr=1e-3", True),
+        ("optimizer.lr=0.001", True),
+        ("optimizer.lr=1", False),
+        ("train.tokens=null", True),
+        ("checkpoint.at_end=true", True),
+        ("checkpoint.at_end=1", False),
+        ("optimizer.name=adamw", True),
+        ("optimizer.name=[ad", False),
+    ],
+)
+def test_a_value_is_found_in_one_spelling_alone(where: str, found: bool, tmp_path: Path) -> None:
+    made(tmp_path, "sought", optimizer__lr=0.001, optimizer__name="adamw", checkpoint__at_end=True)
+    listed = CliRunner().invoke(app, ["list", str(tmp_path), "--where", where])
+    assert (listed.exit_code, "sought" in listed.stdout) == (0, found)

@@ -12,6 +12,7 @@ from ringshard.config.schema.job import Job, Output, User
 from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
 from ringshard.launch import torchrun
+from ringshard.launch.code import code_of
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import agent
 from ringshard.launch.slurm.agent import Agent, _Watch, patience_s
@@ -232,6 +233,27 @@ def test_a_snapshot_misses_changes_or_takes_what_is_ignored(tmp_path: Path) -> N
     assert again.user == copied and again.source and (again.source / "ringshard/cli.py").exists()
     (own / "new.py").write_text("b = 2")
     assert snapshot(Snapshot.copy, user, root).user != copied
+
+
+def test_a_new_file_of_a_submodule_is_missing_in_a_snapshot(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    for folder, name in ((shared, "old.py"), (own, "mine.py"), (own / "inner", "theirs.py")):
+        folder.mkdir()
+        git(folder, "init", "-q")
+        (folder / name).write_text("a = 1")
+        git(folder, "add", name)
+        git(folder, "commit", "-qm", "x")
+    git(own, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(shared), "sub")
+    for folder in (own / "sub", own / "inner"):
+        (folder / "new.py").write_text("b = 1")
+    (own / "sub/old.py").write_text("a = 2")
+    user = User(["mine"], str(own))
+    copied = snapshot(Snapshot.copy, user, tmp_path / "out").user
+    assert copied
+    files = {str(file.relative_to(copied)) for file in copied.rglob("*.py")}
+    inner = {"inner/theirs.py", "inner/new.py"}
+    assert files == {"mine.py", "sub/old.py", "sub/new.py"} | inner
+    assert "+a = 2" in code_of(user).differences["code-user.diff"]
 
 
 def test_a_snapshot_of_git_is_empty_where_there_is_no_git(tmp_path: Path) -> None:

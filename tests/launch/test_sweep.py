@@ -50,6 +50,8 @@ def test_a_rerun_fills_in_what_is_missing(tmp_path: Path) -> None:
     attempts = {path: len(list((path / "attempts").iterdir())) for path in dirs}
     assert sorted(attempts.values()) == [1, 2]
     assert all((path / "DONE").exists() and not (path / "FAILED").exists() for path in dirs)
+    shown = answer(tmp_path, *sweep, "train.seed=1,2,3", "--dry-run")
+    assert shown.stdout.count("  skipped  done\n") == 2 and shown.stdout.count("  command  ") == 1
     third = answer(tmp_path, *sweep, "train.seed=1,2")
     assert third.returncode == 0 and third.stdout.count("done: skipped") == 2
     assert sorted(listed(dirs[0].parent)) == [("done", 1), ("done", 2)]

@@ -61,7 +61,7 @@ def _tree(name: str, source: Path, differences: dict[str, str]) -> dict[str, Any
     if commit is None:
         return None
     root = Path(_git(source, "rev-parse", "--show-toplevel") or source)
-    difference = _git(root, "diff", "HEAD") or ""
+    difference = _git(root, "diff", "HEAD", "--submodule=diff") or ""
     untracked = (_git(root, "ls-files", "--others", "--exclude-standard") or "").split("\n")
     path = None
     if difference:

@@ -7,6 +7,7 @@ from ringshard.config.schema.hardware import Scheduler
 from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
 from ringshard.launch.prepare import check_models
+from ringshard.launch.state import ask_queue, split
 
 
 def show_plan(runs: list[Run], module: str = "ringshard.train") -> None:
@@ -16,19 +17,23 @@ def show_plan(runs: list[Run], module: str = "ringshard.train") -> None:
     """
     check_models([run.job for run in runs])
     differing = _differing(runs)
+    todo, rest = split(runs, ask_queue())
+    skipped = {run.dir.path: stands for run, stands in rest}
     for index, run in enumerate(runs):
         hardware, attempt = run.job.hardware, run.dir.last_attempt() + 1
         processes = f"{hardware.nodes} × {hardware.processes_per_node} processes"
         print(f"[{index + 1}/{len(runs)}] {run.job.output.name}  {run.signature}")
         print(f"  folder   {run.dir.path}")
         print(f"  where    {hardware.scheduler.name}, {processes}, {hardware.device.name}")
-        if hardware.scheduler is Scheduler.local:
+        if run.dir.path in skipped:
+            print(f"  skipped  {skipped[run.dir.path].name}")
+        elif hardware.scheduler is Scheduler.local:
             command = torchrun.command(run.job, run.dir.path, attempt, module)
             print(f"  command  {shlex.join(command)}")
         for key in differing:
             print(f"  {key}={leaves(run.job).get(key)}")
-    if runs[0].job.hardware.scheduler is Scheduler.slurm:
-        _show_scripts(runs, module)
+    if todo and runs[0].job.hardware.scheduler is Scheduler.slurm:
+        _show_scripts(todo, module)
     print("dry run: nothing was written")
 
 

@@ -17,6 +17,8 @@ from ringshard.config.schema.launcher import Snapshot
 from ringshard.errors import ConfigError
 from ringshard.files import whole_folder
 
+_SUBMODULE = "160000 "
+"""How git lists one."""
 _CODE = (".py", ".yaml", ".json", ".toml", ".txt", ".cpp", ".cu", ".h")
 """What counts as code in a folder that is not under git."""
 
@@ -63,8 +65,23 @@ def _files(folder: Path, kind: Snapshot) -> list[Path]:
     if tracked is None:
         found = (file.relative_to(folder) for file in sorted(folder.rglob("*")))
         return [file for file in found if _plain(folder, file)]
-    others = _git(folder, "--others", "--exclude-standard") if kind is Snapshot.copy else None
-    return [file for file in sorted({*tracked, *(others or [])}) if (folder / file).is_file()]
+    others = _others(folder) if kind is Snapshot.copy else []
+    return [file for file in sorted({*tracked, *others}) if (folder / file).is_file()]
+
+
+def _others(folder: Path) -> list[Path]:
+    """Relative paths of what is not committed, also in submodules and in repositories of which git
+    knows nothing but the folder."""
+    found = _git(folder, "--others", "--exclude-standard") or []
+    inner = [path for path in found if (folder / path / ".git").exists()]
+    for path in inner:
+        found += [path / file for file in _git(folder / path, "--cached") or []]
+    staged = map(str, _git(folder, "--stage") or [])
+    inner += [Path(line.split("\t", 1)[1]) for line in staged if line.startswith(_SUBMODULE)]
+    for path in inner:
+        if (folder / path / ".git").exists():
+            found += [path / file for file in _others(folder / path)]
+    return found
 
 
 def _plain(folder: Path, file: Path) -> bool:

@@ -24,7 +24,7 @@ from ringshard.launch.identity import Run, place
 from ringshard.launch.plan import show_plan
 from ringshard.launch.prepare import prepare_all
 from ringshard.launch.rundir import Outcome, RunningError
-from ringshard.launch.state import State, ask_queue, is_wanted, state
+from ringshard.launch.state import State, ask_queue, is_wanted, split, state
 from ringshard.launch.together import run_together
 from ringshard.launch.tracker import create_store
 
@@ -108,7 +108,7 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
     slurm.require_cluster()
     slurm.tell_unused(runs[0].job)
     with submitting(Path(runs[0].job.output.root)):
-        todo, rest = slurm.split(runs, ask_queue())
+        todo, rest = split(runs, ask_queue())
         for run, stands in rest:
             print(f"{show.short(run.dir.path)} {stands.name}: skipped")
         for run in todo:

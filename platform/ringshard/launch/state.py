@@ -8,6 +8,7 @@ from typing import Any
 
 from ringshard.config.schema.launcher import Retry
 from ringshard.files import read_json
+from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.queue import Queued, SlurmError
@@ -154,3 +155,13 @@ def is_wanted(stands: State, retry: Retry) -> bool:
     failed = stands in (State.failed, State.interrupted)
     wanted = {Retry.all: True, Retry.failed: failed, Retry.timeout: stands is State.timeout}
     return wanted.get(retry, False)
+
+
+def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, State]]]:
+    """The runs that are to be started, and those that are not, with where they stand."""
+    retry = runs[0].job.launcher.retry
+    stand = [(run, state(run.dir, jobs)) for run in runs]
+    todo = [
+        run for run, s in stand if is_wanted(s, retry) or (run.after is not None and not s.lives)
+    ]
+    return todo, [(run, s) for run, s in stand if run not in todo]

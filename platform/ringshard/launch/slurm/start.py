@@ -22,7 +22,7 @@ from ringshard.launch.slurm.data import Preparing, prepared_by
 from ringshard.launch.slurm.request import BLOCK
 from ringshard.launch.slurm.submission import Submission, submit
 from ringshard.launch.snapshot import Frozen, snapshot
-from ringshard.launch.state import Queue, State, ask_queue, is_wanted, job_id, state
+from ringshard.launch.state import State, ask_queue, job_id, state
 
 
 def require_cluster() -> None:
@@ -45,16 +45,6 @@ def tell_unused(job: Job) -> None:
     """Says on stderr what the shell asks of sbatch in vain."""
     for sentence in unused(job.hardware.slurm):
         print(sentence, file=sys.stderr, flush=True)
-
-
-def split(runs: list[Run], jobs: Queue) -> tuple[list[Run], list[tuple[Run, State]]]:
-    """The runs that are to be started, and those that are not, with where they stand."""
-    retry = runs[0].job.launcher.retry
-    stand = [(run, state(run.dir, jobs)) for run in runs]
-    todo = [
-        run for run, s in stand if is_wanted(s, retry) or (run.after is not None and not s.lives)
-    ]
-    return todo, [(run, s) for run, s in stand if run not in todo]
 
 
 def dependencies(run: Run) -> list[str]:
