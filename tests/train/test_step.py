@@ -61,12 +61,14 @@ def test_the_norm_of_bf16_gradients_has_three_digits() -> None:
 
 
 def _rates_of_ten_tokens() -> dict[str, float]:
-    recorder = Recorder(Peak(2.0, 1.0, 1), torch.device("cpu"), [], seconds=1e6)
+    recorder = Recorder(Peak(2.0, 1.0, devices=2), torch.device("cpu"), [], seconds=1e6)
     recorder.add({"train/targets": 3}, torch.tensor(1.0), torch.tensor(1.0), tokens=10)
     return recorder.flush()[0]
 
 
-def test_speed_counts_only_tokens_that_are_learned() -> None:
+def test_speed_counts_only_tokens_that_are_learned_or_does_not_count_them() -> None:
     (found,) = run_ranks(1, _rates_of_ten_tokens)
+    assert found["perf/targets_per_s"] == pytest.approx(3e-6, rel=1e-3)
+    assert found["perf/targets_per_s_per_device"] == pytest.approx(1.5e-6, rel=1e-3)
     assert found["perf/tokens_per_s"] == pytest.approx(1e-5, rel=1e-3)
     assert found["perf/mfu"] == pytest.approx(2e-5, rel=1e-3)

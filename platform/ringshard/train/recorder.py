@@ -64,7 +64,7 @@ class Recorder:
 
     def flush(self) -> list[dict[str, float]]:
         """The metrics of each step since the last flush; those of the interval are with the last
-        one."""
+        one: tokens/s count all that is computed, targets/s those that are learned."""
         started = time.perf_counter()
         losses, norms, corpora = self._reduce()
         self.seconds += time.perf_counter() - started  # on a GPU the steps are done only now
@@ -117,7 +117,10 @@ class Recorder:
         }
 
     def _interval(self) -> dict[str, float]:
+        learned = sum(float(facts["train/targets"]) for facts in self.steps) / self.seconds
         return self._rates(self.tokens / self.seconds) | {
+            "perf/targets_per_s": learned,
+            "perf/targets_per_s_per_device": learned / self.peak.devices,
             "perf/step_s": self.seconds / len(self.steps),
             "perf/data_wait": self.data_wait_s / self.seconds,
             "perf/peak_memory_gib": peak_memory_gib(self.device),
