@@ -18,16 +18,18 @@ from ringshard.config.schema.data import (
     Tokenizer,
     TokenizerKind,
 )
-from ringshard.data import corpus
+from ringshard.data.corpus import source
 from ringshard.data.prepare import prepare
 
 CASES = [
-    ("bytes", "file", 1000),
-    ("bytes", "line", 1000),
-    ("characters", "file", 100),
-    ("bpe", "file", 12),  # repeated text would only measure the tokenizer's cache
+    ("bytes", "file", "txt", 1000),
+    ("bytes", "line", "txt", 1000),
+    ("bytes", "file", "jsonl", 1000),
+    ("characters", "file", "txt", 100),
+    ("bpe", "file", "txt", 12),
+    ("bpe", "file", "txt", 1000),  # repeated text: its memory counts, its speed is the cache's
 ]
-"""(tokenizer, what a document is, size of the text [MB]); learning the tokenizer counts."""
+"""(tokenizer, what a document is, format, size of the text [MB]); learning the tokenizer counts."""
 
 
 def run() -> list[dict[str, Any]]:
@@ -38,13 +40,16 @@ def run() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         text = Path(name) / "text.txt"
         _write(text, max(size for *_, size in CASES) * 1_000_000)
-        return [_apart(_head(text, size * 1_000_000), *case) for *case, size in CASES]
+        return [
+            _apart(_in_format(form, _head(text, size * 1_000_000)), tokenizer, document)
+            for tokenizer, document, form, size in CASES
+        ]
 
 
 def _write(path: Path, size: int) -> None:
     """The standard library, again and again, up to `size` bytes."""
-    source = corpus.source("stdlib", Corpus(CorpusKind.python_stdlib), lambda *_: "")
-    library = "".join(piece.text for piece in source.pieces()).encode()
+    stdlib = source("stdlib", Corpus(CorpusKind.python_stdlib), lambda *_: "")
+    library = "".join(piece.text for piece in stdlib.pieces()).encode()
     with path.open("wb") as file:
         for left in range(size, 0, -len(library)):
             file.write(library[:left])
@@ -57,8 +62,10 @@ def _apart(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
 
 
 def _measure(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
+    field = "text" if text.suffix == ".jsonl" else None
+    corpus = Corpus(path=str(text), document=DocumentUnit[document], text_field=field)
     data = Data(
-        corpora={"text": Corpus(path=str(text), document=DocumentUnit[document])},
+        corpora={"text": corpus},
         tokenizer=Tokenizer(TokenizerKind[tokenizer], None, 4096 if tokenizer == "bpe" else None),
         split=Split.position,
     )
@@ -68,7 +75,7 @@ def _measure(text: Path, tokenizer: str, document: str) -> dict[str, Any]:
         seconds = time.perf_counter() - started
     size = text.stat().st_size / 1e6
     return {
-        "case": f"{tokenizer}, one document a {document}",
+        "case": f"{tokenizer}, {text.suffix}, one document a {document}",
         "mb": round(size),
         "mb_per_s": round(size / seconds, 1),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6),
@@ -83,6 +90,16 @@ def _head(text: Path, size: int) -> Path:
         head = file.read(size).rpartition(b"\n")[0]
     path = text.with_name("head.txt")
     path.write_bytes(head)
+    return path
+
+
+def _in_format(form: str, text: Path) -> Path:
+    """The text itself, or each of its lines as a record of JSON."""
+    if form == "txt":
+        return text
+    path = text.with_suffix(f".{form}")
+    with text.open(encoding="utf-8", errors="replace") as lines, path.open("w") as file:
+        file.writelines(json.dumps({"text": line}) + "\n" for line in lines)
     return path
 
 
