@@ -156,7 +156,12 @@ def _accelerate(job: Job) -> Steps:
     return steps
 
 
-LOOPS = {"bare loop": _bare, "fabric": _fabric, "accelerate": _accelerate}
+LOOPS = {
+    "bare loop": _bare,
+    "bare loop, environment of a rank": _bare,
+    "fabric": _fabric,
+    "accelerate": _accelerate,
+}
 
 
 def main(name: str, folder: Path) -> None:

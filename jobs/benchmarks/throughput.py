@@ -19,7 +19,7 @@ from ringshard.launch.environment import rank_environment
 
 ROUNDS = 12
 PACKAGES = {"fabric": "lightning_fabric", "accelerate": "accelerate"}
-BARE, OURS = "bare loop", "ringshard"
+BARE, BARE_TUNED, OURS = "bare loop", "bare loop, environment of a rank", "ringshard"
 
 
 def run() -> list[dict[str, Any]]:
@@ -27,11 +27,17 @@ def run() -> list[dict[str, Any]]:
     which they take turns.
 
     Each is a process of its own, with the environment its user would give it; ours has that of a
-    rank. The cores are shared, so the ratios are of CPU seconds (all threads of the process; the
-    trainer's reading thread too) as well as of wall time. `gemm_share`: model FLOP/s of the best
-    round over the GEMM peak of one thread, measured in the same run.
+    rank, which the bare loop is also given. The cores are shared, so the ratios are of CPU seconds
+    (all threads of the process; the trainer's reading thread too) as well as of wall time.
+    `gemm_share`: model FLOP/s of the best round over the GEMM peak of one thread, measured in the
+    same run.
     """
-    names = [BARE, OURS, *(name for name, package in PACKAGES.items() if find_spec(package))]
+    names = [
+        BARE,
+        BARE_TUNED,
+        OURS,
+        *(name for name, package in PACKAGES.items() if find_spec(package)),
+    ]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         job = setting(Path(folder))  # the data are prepared once
         tokens = STEPS * BATCH * job.data.seq_len
@@ -73,7 +79,7 @@ def _take_turns(loops: dict[str, Any]) -> dict[str, list[Numbers]]:
 def _loop(name: str, folder: str) -> Iterator[Any]:
     job = setting(Path(folder))
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    if name == OURS:
+    if name in (BARE_TUNED, OURS):
         environment |= rank_environment(job.hardware)
     command = [sys.executable, str(Path(__file__).with_name("loops.py")), name, folder]
     with subprocess.Popen(
