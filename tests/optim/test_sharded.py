@@ -10,7 +10,9 @@ import torch
 import torch.distributed as dist
 from optim.networks import Matrices, everything, full, steps, trained, trained_in_parts
 from ranks import run_ranks
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
 
 from ringshard.config.schema.optimizer import (
     AdamW,
@@ -124,6 +126,29 @@ def test_a_step_takes_more_messages_than_two_a_bucket_and_one(
         for (rows, columns), owner in zip(shapes, own, strict=True)
     )
     assert sum(sum(seen["all_to_all_single"]) for seen in ranks) == 2 * 4 * moved
+
+
+def _collectives(config: Optimizer) -> dict[str, int]:
+    """Of a step under FSDP, by kind; also those that a DTensor makes by itself."""
+    net = nn.Sequential(nn.Linear(18, 64, bias=False), nn.Linear(64, 18, bias=False))
+    for layer in net:
+        fully_shard(layer)
+    fully_shard(net)
+    optimizer = build(config, net)
+    net(torch.ones(2, 18)).sum().backward()
+    with CommDebugMode() as seen:
+        optimizer.step()
+    return {str(kind): count for kind, count in seen.get_comm_counts().items()}
+
+
+@pytest.mark.parametrize(
+    ("config", "others"), [(Muon(), {}), (MuonMonaHyperball(), {"c10d.allreduce_": 1})]
+)
+def test_a_step_under_fsdp_gathers_or_redistributes(
+    config: Optimizer, others: dict[str, int]
+) -> None:
+    for counts in run_ranks(2, _collectives, config):
+        assert counts == {"c10d.alltoall_base_": 2} | others
 
 
 @pytest.mark.parametrize("without", [["wide"], ["wide", "row", "experts", "vector"]])
