@@ -151,6 +151,46 @@ def test_a_step_under_fsdp_gathers_or_redistributes(
         assert counts == {"c10d.alltoall_base_": 2} | others
 
 
+def _order() -> list[str]:
+    """What the exchange of three buckets does, one after another; bucket k is of numbers k, and
+    comes back as 10 k."""
+    events: list[str] = []
+    send = dist.all_to_all_single
+
+    class Watched:
+        def __init__(self, work: Any, of: str) -> None:
+            self.work, self.of = work, of
+
+        def wait(self) -> None:
+            events.append(f"waited for {self.of}")
+            self.work.wait()
+
+    def sent(received: Tensor, given: Tensor, **splits: Any) -> Watched:
+        events.append(f"sent {given[0]:g}")
+        return Watched(send(received, given, **splits), f"{given[0]:g}")
+
+    def compute(_: list[int], wholes: list[Tensor]) -> list[Tensor]:
+        events.append(f"computed {wholes[0][0, 0]:g}")
+        return [10 * whole for whole in wholes]
+
+    group = dist.group.WORLD
+    assert group is not None
+    planned = plan([Layout((4, 4))] * 6, 2, bucket_bytes=0, itemsize=4)
+    exchange = Exchange(planned, group, torch.device("cpu"))
+    dist.all_to_all_single = sent
+    exchange([torch.full((2, 4), float(1 + k // 2)) for k in range(6)], compute, torch.float32)
+    dist.all_to_all_single = send
+    return events
+
+
+def test_a_bucket_is_computed_while_no_other_is_on_its_way() -> None:
+    for events in run_ranks(2, _order):
+        at = {event: place for place, event in enumerate(events)}
+        for k in (1, 2):
+            assert at[f"sent {k + 1}"] < at[f"computed {k}"] < at[f"waited for {k + 1}"]
+            assert at[f"sent {10 * k}"] < at[f"computed {k + 1}"] < at[f"waited for {10 * k}"]
+
+
 @pytest.mark.parametrize("without", [["wide"], ["wide", "row", "experts", "vector"]])
 def test_a_parameter_without_gradient_is_changed_or_waited_for(without: list[str]) -> None:
     """On all ranks, or on one alone, which ends neither in a wait nor in a change of its rows."""
