@@ -11,6 +11,7 @@ import torch.distributed as dist
 from optim.networks import Matrices, everything, full, steps, trained, trained_in_parts
 from ranks import run_ranks
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -128,12 +129,13 @@ def test_a_step_takes_more_messages_than_two_a_bucket_and_one(
     assert sum(sum(seen["all_to_all_single"]) for seen in ranks) == 2 * 4 * moved
 
 
-def _collectives(config: Optimizer) -> dict[str, int]:
+def _collectives(config: Optimizer, replicas: int) -> dict[str, int]:
     """Of a step under FSDP, by kind; also those that a DTensor makes by itself."""
     net = nn.Sequential(nn.Linear(18, 64, bias=False), nn.Linear(64, 18, bias=False))
-    for layer in net:
-        fully_shard(layer)
-    fully_shard(net)
+    shape = (replicas, dist.get_world_size() // replicas)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+    for part in (*net, net):
+        fully_shard(part, mesh=mesh)
     optimizer = build(config, net)
     net(torch.ones(2, 18)).sum().backward()
     with CommDebugMode() as seen:
@@ -141,13 +143,15 @@ def _collectives(config: Optimizer) -> dict[str, int]:
     return {str(kind): count for kind, count in seen.get_comm_counts().items()}
 
 
+@pytest.mark.parametrize("topology", ["2", "2x2"])
 @pytest.mark.parametrize(
     ("config", "others"), [(Muon(), {}), (MuonMonaHyperball(), {"c10d.allreduce_": 1})]
 )
 def test_a_step_under_fsdp_gathers_or_redistributes(
-    config: Optimizer, others: dict[str, int]
+    config: Optimizer, others: dict[str, int], topology: str
 ) -> None:
-    for counts in run_ranks(2, _collectives, config):
+    world, replicas = TOPOLOGIES[topology]
+    for counts in run_ranks(world, _collectives, config, replicas):
         assert counts == {"c10d.alltoall_base_": 2} | others
 
 
