@@ -12,7 +12,13 @@ from ringshard.checkpoint import random_state
 from ringshard.checkpoint.load import latest
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.optimizer import ByRole, ReleaseClip, Scaling
+from ringshard.config.schema.optimizer import (
+    AdamWHyperball,
+    ByRole,
+    Muon,
+    ReleaseClip,
+    Scaling,
+)
 from ringshard.config.schema.precision import Dtype
 from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
@@ -91,13 +97,16 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
 
 
 def _rate(job: Job) -> str:
-    """The peak learning rate, and where it comes from."""
+    """The peak learning rates, and where they come from."""
     optimizer, batch = job.optimizer, job.train.global_batch
-    peak = f"{schedule.peak(optimizer, batch):.3g} at its peak"
-    if optimizer.lr_reference_batch is None:
-        return peak
-    rule = "√" if optimizer.lr_scaling is Scaling.sqrt else ""
-    return f"{peak} ({optimizer.lr:.3g} × {rule}({batch} / {optimizer.lr_reference_batch}))"
+    peak = schedule.peak(optimizer, batch)
+    told = f"{peak:.3g} at its peak"
+    if optimizer.lr_reference_batch is not None:
+        rule = "√" if optimizer.lr_scaling is Scaling.sqrt else ""
+        told += f" ({optimizer.lr:.3g} × {rule}({batch} / {optimizer.lr_reference_batch}))"
+    if isinstance(optimizer, Muon | AdamWHyperball) and optimizer.adamw_lr is not None:
+        told += f"; AdamW's {optimizer.adamw_lr * peak / optimizer.lr:.3g}"
+    return told
 
 
 def _clips_late(job: Job) -> bool:
