@@ -30,7 +30,12 @@ from ringshard.config.schema.optimizer import (
 from ringshard.optim import build, release
 from ringshard.optim.ruled import Ruled
 
-RULES: list[ByRole] = [Lion8bit(), MuonMonaHyperball(), AdamWHyperball(), AdamW()]
+RULES: list[ByRole] = [
+    Lion8bit(),
+    MuonMonaHyperball(),
+    AdamWHyperball(),
+    AdamW(ema_decay=0.9),
+]
 FORMATS = {"codes": torch.int8, "scales": torch.float32, "radius": torch.float32}
 
 
