@@ -208,6 +208,7 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
         ('{"step": 3}', "no train_state.json that can be read"),
         ('{"step": -1, "tokens_seen": 3, "rows_read": 3}', "step=-1, .* is no position"),
         ('{"step": 1, "tokens_seen": 3.5, "rows_read": 3}', "tokens_seen=3.5, .* is no position"),
+        ('{"step": 1, "tokens_seen": 3, "rows_read": 3, "noise": [NaN, 1]}', "no pair of averages"),
     ],
 )
 def test_a_position_that_is_none_is_taken(content: str, message: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def _job(run_dir: Path, attempt: int) -> dict[str, dict[str, object]]:
 
 REFUSED = {
     "optimizer.lr=2e-3": "optimizer.lr=0.002 cannot change in a resumed run",
+    "optimizer=muon": "optimizer.name=muon cannot change in a resumed run",
     "model=small": "model.config=",
     "data.seq_len=8": "data.seq_len=8 cannot change",
     "train.seed=5": "train.seed=5 cannot change",

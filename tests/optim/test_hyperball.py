@@ -66,6 +66,26 @@ def test_an_optimizer_leaves_the_sphere(config: Optimizer) -> None:
         assert abs(expert.norm() / first.norm() - 1) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "config", [MuonMonaHyperball(), AdamWHyperball(normalize_update=False)], ids=names
+)
+def test_the_norm_drifts_over_1000_steps(config: Optimizer, dtype: torch.dtype) -> None:
+    """At any of them. Weights in bf16 are rounded at random, each by half a unit (2⁻⁸) or less, but
+    the next step begins from what they are: the norm's deviation, 2⁻⁸ √3 / √numbers, stays."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(64, 64, generator=generator).to(dtype)
+    net = nn.ParameterList([start.clone()])
+    optimizer, radius = build(config, net), start.double().norm()
+    worst = torch.zeros((), dtype=torch.float64)
+    for _ in range(1000):
+        net[0].grad = torch.randn(64, 64, generator=generator).to(dtype)
+        optimizer.step()
+        worst = worst.maximum((net[0].detach().double().norm() / radius - 1).abs())
+    assert worst < (1e-6 if dtype is torch.float32 else 4 * 2**-8 * math.sqrt(3 / 64**2))
+    assert (net[0].detach() - start).norm() > 0.1 * radius
+
+
 def test_an_update_along_the_sphere_turns_by_another_angle_than_the_rate_says() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(30, 20, generator=generator, dtype=torch.float64)

@@ -52,6 +52,16 @@ def test_few_bits_train_otherwise_than_many_or_do_not_survive_a_checkpoint(
     assert torch.equal(resumed, whole)
 
 
+def test_several_processes_keep_state_by_the_size_of_a_shard() -> None:
+    def refusal() -> str:
+        with pytest.raises(ConfigError) as error:
+            build(AdamW8bit(), nn.Linear(64, 128))
+        return str(error.value)
+
+    for said in run_ranks(2, refusal):
+        assert "would fit no other number of processes: use one, or optimizer=lion8bit" in said
+
+
 def test_a_missing_torchao_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torchao.optim", None)
     with pytest.raises(ConfigError, match=r"needs torchao .*pip install 'ringshard\[lowbit\]'"):

@@ -53,6 +53,20 @@ def test_a_singular_value_ends_outside_the_band(coefficients: Coefficients) -> N
     assert low <= found.min() and found.max() <= high
 
 
+@pytest.mark.parametrize("dtype", [FP32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("coefficients", Coefficients)
+def test_a_singular_value_of_a_wide_random_matrix_ends_outside_the_band(
+    coefficients: Coefficients, dtype: torch.dtype
+) -> None:
+    """None of them begins below a hundredth of the norm, from where keller ends below 1.14."""
+    matrix = gaussian(256, 1024)
+    assert torch.linalg.svdvals(matrix).min() > 0.01 * matrix.norm()
+    found = torch.linalg.svdvals(one(matrix, POLYNOMIALS[coefficients], dtype).float())
+    low, high = (0.68, 1.14) if coefficients is Coefficients.keller else BANDS[coefficients]
+    slack = 0.0 if dtype is FP32 else 0.01
+    assert low - slack <= found.min() and found.max() <= high + slack
+
+
 @pytest.mark.parametrize("coefficients", Coefficients)
 def test_singular_vectors_change_or_values_follow_another_polynomial(
     coefficients: Coefficients,

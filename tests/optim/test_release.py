@@ -1,12 +1,14 @@
 """Updated within the backward pass: the same weights as after it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from parity.curves import Curve, RaggedRows, Topology, job, train_job
+from runs import run_attempt, small_job
 from torch import Tensor, nn
 
 from ringshard.config.schema.optimizer import (
@@ -103,6 +105,24 @@ def test_clipping_by_the_norm_before_is_not_clipping_by_that_norm() -> None:
     assert min(own) > 0.1
     for a, b in zip(parameters(net), parameters(found), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("clip", "max_norm", "lines"),
+    [
+        (ReleaseClip.previous_norm, 1.0, 1),
+        (ReleaseClip.previous_norm, 0.0, 0),
+        (ReleaseClip.per_tensor, 1.0, 0),
+    ],
+)
+def test_a_run_clips_by_the_norm_before_and_does_not_say_so(
+    clip: ReleaseClip, max_norm: float, lines: int, tmp_path: Path
+) -> None:
+    freed = small_job(tmp_path, steps=1, micro_batch=8, grad_clip=max_norm)
+    freed.optimizer = AdamW(release_gradients=True, release_clip=clip)
+    run_attempt(freed, tmp_path / "run", 1)
+    said = (tmp_path / "run" / "attempts" / "1" / "rank-0.log").read_text()
+    assert said.count("by the norm of the step before") == lines
 
 
 def test_a_tensors_own_norm_is_exceeded() -> None:

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from ringshard.config.length import Length
-from ringshard.config.schema.optimizer import AdamW, Scaling
+from ringshard.config.schema.job import Job
+from ringshard.config.schema.optimizer import AdamW, MuonHyperball, Optimizer, Scaling
 from ringshard.config.schema.schedule import (
     Constant,
     Cosine,
@@ -16,7 +17,9 @@ from ringshard.config.schema.schedule import (
     Sqrt,
     Wsd,
 )
+from ringshard.config.schema.train import Train
 from ringshard.optim import schedule as of
+from ringshard.train.session import _rate
 
 ALL = [
     Constant(warmup_steps=0),
@@ -120,6 +123,21 @@ def test_the_rate_follows_the_batch_otherwise_than_asked() -> None:
     assert [peak(Scaling.none, batch) for batch in (4, 16, 64)] == [1e-3] * 3
     assert [peak(Scaling.linear, b) for b in (4, 16, 64)] == pytest.approx([2.5e-4, 1e-3, 4e-3])
     assert [peak(Scaling.sqrt, b) for b in (4, 16, 64)] == pytest.approx([5e-4, 1e-3, 2e-3])
+
+
+SQRT = {"lr_scaling": Scaling.sqrt, "lr_reference_batch": 16}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [
+        (AdamW(lr=3e-3), "0.003 at its peak"),
+        (AdamW(lr=3e-3, **SQRT), "0.006 at its peak (0.003 × √(64 / 16))"),
+        (MuonHyperball(**SQRT), "0.04 at its peak (0.02 × √(64 / 16)); AdamW's 0.006"),
+    ],
+)
+def test_a_run_tells_another_rate_than_it_trains_at(optimizer: Optimizer, told: str) -> None:
+    assert _rate(Job(optimizer=optimizer, train=Train(global_batch=64))) == told
 
 
 def test_a_run_that_is_all_warmup_has_a_rate() -> None:

@@ -10,7 +10,10 @@ import torch
 import torch.distributed as dist
 from optim.networks import Matrices, everything, full, steps, trained, trained_in_parts
 from ranks import run_ranks
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
 
 from ringshard.config.schema.optimizer import (
     AdamW,
@@ -124,6 +127,72 @@ def test_a_step_takes_more_messages_than_two_a_bucket_and_one(
         for (rows, columns), owner in zip(shapes, own, strict=True)
     )
     assert sum(sum(seen["all_to_all_single"]) for seen in ranks) == 2 * 4 * moved
+
+
+def _collectives(config: Optimizer, replicas: int) -> dict[str, int]:
+    """Of a step under FSDP, by kind; also those that a DTensor makes by itself."""
+    net = nn.Sequential(nn.Linear(18, 64, bias=False), nn.Linear(64, 18, bias=False))
+    shape = (replicas, dist.get_world_size() // replicas)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+    for part in (*net, net):
+        fully_shard(part, mesh=mesh)
+    optimizer = build(config, net)
+    net(torch.ones(2, 18)).sum().backward()
+    with CommDebugMode() as seen:
+        optimizer.step()
+    return {str(kind): count for kind, count in seen.get_comm_counts().items()}
+
+
+@pytest.mark.parametrize("topology", ["2", "2x2"])
+@pytest.mark.parametrize(
+    ("config", "others"), [(Muon(), {}), (MuonMonaHyperball(), {"c10d.allreduce_": 1})]
+)
+def test_a_step_under_fsdp_gathers_or_redistributes(
+    config: Optimizer, others: dict[str, int], topology: str
+) -> None:
+    world, replicas = TOPOLOGIES[topology]
+    for counts in run_ranks(world, _collectives, config, replicas):
+        assert counts == {"c10d.alltoall_base_": 2} | others
+
+
+def _order() -> list[str]:
+    """What the exchange of three buckets does, one after another; bucket k is of numbers k, and
+    comes back as 10 k."""
+    events: list[str] = []
+    send = dist.all_to_all_single
+
+    class Watched:
+        def __init__(self, work: Any, of: str) -> None:
+            self.work, self.of = work, of
+
+        def wait(self) -> None:
+            events.append(f"waited for {self.of}")
+            self.work.wait()
+
+    def sent(received: Tensor, given: Tensor, **splits: Any) -> Watched:
+        events.append(f"sent {given[0]:g}")
+        return Watched(send(received, given, **splits), f"{given[0]:g}")
+
+    def compute(_: list[int], wholes: list[Tensor]) -> list[Tensor]:
+        events.append(f"computed {wholes[0][0, 0]:g}")
+        return [10 * whole for whole in wholes]
+
+    group = dist.group.WORLD
+    assert group is not None
+    planned = plan([Layout((4, 4))] * 6, 2, bucket_bytes=0, itemsize=4)
+    exchange = Exchange(planned, group, torch.device("cpu"))
+    dist.all_to_all_single = sent
+    exchange([torch.full((2, 4), float(1 + k // 2)) for k in range(6)], compute, torch.float32)
+    dist.all_to_all_single = send
+    return events
+
+
+def test_a_bucket_is_computed_while_no_other_is_on_its_way() -> None:
+    for events in run_ranks(2, _order):
+        at = {event: place for place, event in enumerate(events)}
+        for k in (1, 2):
+            assert at[f"sent {k + 1}"] < at[f"computed {k}"] < at[f"waited for {k + 1}"]
+            assert at[f"sent {10 * k}"] < at[f"computed {k + 1}"] < at[f"waited for {10 * k}"]
 
 
 @pytest.mark.parametrize("without", [["wide"], ["wide", "row", "experts", "vector"]])

@@ -30,7 +30,12 @@ from ringshard.config.schema.optimizer import (
 from ringshard.optim import build, release
 from ringshard.optim.ruled import Ruled
 
-RULES: list[ByRole] = [Lion8bit(), MuonMonaHyperball(), AdamWHyperball(), AdamW()]
+RULES: list[ByRole] = [
+    Lion8bit(),
+    MuonMonaHyperball(),
+    AdamWHyperball(),
+    AdamW(ema_decay=0.9),
+]
 FORMATS = {"codes": torch.int8, "scales": torch.float32, "radius": torch.float32}
 
 
@@ -53,23 +58,23 @@ def made(config: ByRole, cut: bool = True, initialized: bool = True) -> tuple[Ma
     return net, optimizer
 
 
-def saved(config: ByRole, root: Path, steps: int) -> dict[str, Tensor]:
+def saved(config: ByRole, root: Path, steps: int, more: int = 3) -> dict[str, Tensor]:
     """A checkpoint, and what training goes on to."""
     net, optimizer = made(config)
     advanced(net, optimizer, range(steps))
     state = TrainState(steps, tokens_seen=0, rows_read=0)
     save(Place(root), state, net, optimizer, dist.group.WORLD)
-    return advanced(net, optimizer, range(steps, steps + 3))
+    return advanced(net, optimizer, range(steps, steps + more))
 
 
-def resumed(config: ByRole, path: Path, steps: int) -> dict[str, Tensor]:
+def resumed(config: ByRole, path: Path, steps: int, more: int = 3) -> dict[str, Tensor]:
     net, optimizer = made(config, initialized=False)
     load(path, net, optimizer, dist.group.WORLD)
     for slots in optimizer.slots:
         for slot in slots:
             for key, value in slot.state.items():
                 assert value.dtype is FORMATS.get(key, torch.float32), key
-    return advanced(net, optimizer, range(steps, steps + 3))
+    return advanced(net, optimizer, range(steps, steps + more))
 
 
 @pytest.mark.parametrize("config", RULES, ids=lambda c: c.name)
@@ -90,6 +95,21 @@ def test_saved_on_4_ranks_training_goes_on_otherwise_on_others(
                 atol=0 if exact else 1e-6,
                 msg=f"{world} {name}",
             )
+
+
+@pytest.mark.parametrize(("world", "others"), [(4, (1, 2, 3)), (2, (4,))])
+@pytest.mark.parametrize("config", RULES, ids=lambda c: c.name)
+def test_a_load_on_other_ranks_changes_bits(
+    config: ByRole, world: int, others: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Before any step is made of them."""
+    expected = run_ranks(world, saved, config, tmp_path, 3, 0)[0]
+    path = latest(tmp_path)
+    assert path is not None
+    for other in others:
+        for found in run_ranks(other, resumed, config, path, 3, 0):
+            assert found.keys() == expected.keys()
+            assert all(torch.equal(found[name], expected[name]) for name in expected), other
 
 
 @pytest.mark.parametrize("config", RULES, ids=lambda c: c.name)

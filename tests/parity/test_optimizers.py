@@ -8,8 +8,10 @@ from parity.curves import Curve, RaggedRows, Topology, job, train_job
 
 from ringshard.config.schema.optimizer import (
     AdamWHyperball,
+    Lion,
     Lion8bit,
     Muon,
+    MuonHyperball,
     MuonMona,
     MuonMonaHyperball,
     Optimizer,
@@ -19,8 +21,10 @@ from ringshard.config.schema.parallelism import Parallelism
 OPTIMIZERS: list[Optimizer] = [
     Muon(lr=1e-2),
     MuonMona(lr=1e-2),
+    MuonHyperball(adamw_lr=1e-2),
     MuonMonaHyperball(adamw_lr=1e-2),
     AdamWHyperball(lr=0.02, adamw_lr=1e-2),
+    Lion(lr=3e-3),
     Lion8bit(lr=3e-3),
 ]
 TOPOLOGIES = {
@@ -29,6 +33,7 @@ TOPOLOGIES = {
     "hsdp-2x2": Topology(4, Parallelism(dp_replicate=2, dp_shard=2)),
     "replicas-2": Topology(2, Parallelism(dp_replicate=2, dp_shard=1)),
     "cp-2": Topology(2, Parallelism(cp=2)),
+    "fsdp-2-cp-2": Topology(4, Parallelism(dp_shard=2, cp=2)),
     "accumulation-4": Topology(micro_batch=4),
 }
 
@@ -43,10 +48,11 @@ def curve(index: int, topology: str, model: str = "llama") -> Curve:
 
 ALL = OPTIMIZERS.index(MuonMonaHyperball(adamw_lr=1e-2))
 """The one with every stage is tried on every topology."""
-CASES = [(i, t) for i in range(len(OPTIMIZERS)) for t in TOPOLOGIES if i == ALL or "-4" in t]
+OFTEN = ("fsdp-4", "fsdp-2-cp-2", "accumulation-4")
+CASES = [(i, t) for i in range(len(OPTIMIZERS)) for t in TOPOLOGIES if i == ALL or t in OFTEN]
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("index", "topology"), CASES, ids=lambda v: v if isinstance(v, str) else OPTIMIZERS[v].name
 )

@@ -1,21 +1,27 @@
 """The gradient noise scale: right on gradients of known noise, and the same on any processes."""
 
 import functools
+import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from parity.curves import Curve, RaggedRows, Topology, job, train_job
+from runs import curve as spooled
+from runs import run_attempt, small_job
 
 from ringshard.config.schema.parallelism import Parallelism
-from ringshard.train.noise import estimates
+from ringshard.train.noise import NoiseScale, estimates
 
 TOPOLOGIES = {
     "fsdp-2": Topology(2),
     "fsdp-4-micro-batch-1": Topology(4, micro_batch=1),
     "hsdp-2x2": Topology(4, Parallelism(dp_replicate=2, dp_shard=2), 2),
     "cp-2": Topology(2, Parallelism(cp=2)),
+    "fsdp-8": Topology(8, micro_batch=2),
     "one-micro-batch": Topology(micro_batch=16),
+    "accumulation-8": Topology(micro_batch=2),
 }
 
 
@@ -55,3 +61,35 @@ def test_measuring_changes_the_curve() -> None:
     assert not plain.noise
     np.testing.assert_allclose(measured.losses, plain.losses, rtol=1e-6)
     np.testing.assert_allclose(measured.norms, plain.norms, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("world", "end"), [(1, {"die_before": 8}), (2, {"stop_before": 5})])
+def test_after_a_resume_the_critical_batch_is_another_one(
+    world: int, end: dict[str, int], tmp_path: Path
+) -> None:
+    """Its averages began anew. Killed with step 4 saved, or stopped, and measured at every third
+    step."""
+    measured = small_job(tmp_path, noise_scale_every=3)
+    run_attempt(measured, tmp_path / "whole", 1, 1)
+    run_attempt(measured, tmp_path / "run", 1, 1, **end)
+    run_attempt(measured, tmp_path / "run", 2, world)
+    for name in ("gradient_square", "trace", "critical_batch"):
+        whole, found = (spooled(tmp_path / run, f"noise/{name}") for run in ("whole", "run"))
+        assert list(found) == list(whole) == [3, 6, 9, 12]
+        assert found == (whole if world == 1 else pytest.approx(whole, rel=1e-3))
+
+
+def test_a_step_that_is_skipped_spoils_the_averages() -> None:
+    noise, norms = NoiseScale(1), iter([1.0, 0.8, math.nan, math.inf, 2.0, 1.5])
+
+    def measured() -> dict[str, torch.Tensor]:
+        pair = noise.measure(
+            ([], []), 10, 30, lambda _: torch.zeros(()), lambda: torch.tensor(next(norms))
+        )
+        return pair[1]
+
+    first, skipped, third = measured(), measured(), measured()
+    assert first["noise/critical_batch"] == first["noise/trace"] / first["noise/gradient_square"]
+    assert skipped["noise/critical_batch"] == first["noise/critical_batch"]
+    assert third["noise/critical_batch"].isfinite()
+    assert third["noise/critical_batch"] != first["noise/critical_batch"]

@@ -1,8 +1,9 @@
 """What a checkpoint holds: tensors by name, and the position of the run."""
 
 import json
+import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class TrainState:
     """Target tokens trained on, over all ranks."""
     rows_read: int
     """Rows of the data order used up, over all ranks."""
+    noise: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Running averages of the gradient noise scale: see NoiseScale."""
 
     def write(self, checkpoint: Path) -> None:
         """Stores it in the folder `checkpoint`."""
@@ -38,8 +41,11 @@ class TrainState:
         """What `write` stored in the folder `checkpoint`; raises ConfigError where it is broken."""
         try:
             state = cls(**json.loads((checkpoint / TRAIN_STATE).read_text(encoding="utf-8")))
-            if not all(type(value) is int and 0 <= value < 2**63 for value in vars(state).values()):
+            counts = (state.step, state.tokens_seen, state.rows_read)
+            if not all(type(value) is int and 0 <= value < 2**63 for value in counts):
                 raise ValueError(f"{state} is no position")
+            if len(state.noise) != 2 or not all(map(math.isfinite, state.noise)):
+                raise ValueError(f"noise={state.noise} is no pair of averages")
             return state
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(

@@ -3,6 +3,9 @@
 Wen et al. 2026, arXiv:2606.16899: W ← R · N(W - η R N(u)), N(X) = X / ‖X‖ (Frobenius), u any
 direction of an update. With normalize=False the update is the usual one and W is projected after
 it. Each matrix of a fused parameter, and each expert, is on a sphere of its own.
+
+Measured on 1.1 M parameters and 200 steps (LOG.md, optimizers): a validation loss of 2.06, where
+Muon alone came to 1.91, and of 2.24, where AdamW came to 2.21.
 """
 
 from collections.abc import Callable, Mapping, Sequence

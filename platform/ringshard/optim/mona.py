@@ -8,6 +8,9 @@ E_k = β E_{k-1} + (1 - β) G_k, E_0 = G_1, A_k = (1 - β) (G_k - E_{k-1}). So o
 
 and at the paper's rule α = -1 / (2 (1 - β)) it is the mean of the gradient and the slow average:
 G_k / 2 + E_{k-1} / 2. Note the sign: it smooths.
+
+Measured on 1.1 M parameters and 200 steps (LOG.md, optimizers): a validation loss of 1.97, where
+Muon alone came to 1.91.
 """
 
 import torch

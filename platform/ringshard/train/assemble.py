@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 import torch.distributed as dist
 from transformers import PretrainedConfig
 
@@ -95,7 +96,9 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         hooks=_hooks(job, attempt, evaluation, save),
         stop_requested=stop,
         release=release,
-        noise=NoiseScale(job.train.noise_scale_every),
+        noise=NoiseScale(
+            job.train.noise_scale_every, torch.tensor(state.noise, dtype=torch.float64)
+        ),
         console=_console(job, attempt, length, state) if first else None,
         spool=_spool(job, attempt) if first else None,
     )

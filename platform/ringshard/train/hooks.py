@@ -3,6 +3,7 @@ explicit order."""
 
 import gc
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ringshard.checkpoint.saver import Saver
@@ -129,7 +130,8 @@ class Save:
         self._wait(trainer)
         loss = self.evaluation.loss_at(trainer.state.step)
         at_once = not self.config.asynchronous
-        self.saver.start(trainer.state, trainer.model, trainer.optimizer, loss, at_once)
+        state = replace(trainer.state, noise=trainer.noise.averages.tolist())
+        self.saver.start(state, trainer.model, trainer.optimizer, loss, at_once)
         if at_once:
             self._wait(trainer)
         trainer.log({"checkpoint/stall_s": time.perf_counter() - started})

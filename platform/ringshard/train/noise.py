@@ -8,7 +8,7 @@ step, so the number does not depend on processes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -53,8 +53,8 @@ class NoiseScale:
     """Measures every `every` steps; 0: never."""
 
     every: int
-    _averages: Tensor | None = None
-    """‖G‖² and tr(Σ) of the measurements of this attempt."""
+    averages: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    """‖G‖² and tr(Σ) of the measurements of a run, from 0 on: their ratio needs no correction."""
 
     def due(self, step: int, first_half: int, targets: int) -> bool:
         """Whether step `step` (from 1) is measured: both halves must learn something."""
@@ -77,9 +77,10 @@ class NoiseScale:
         small = norm() * (targets / first_half)
         loss += backward(parts[1])
         found = torch.stack(estimates(small, norm(), first_half, targets))
-        before = found if self._averages is None else self._averages
-        self._averages = DECAY * before + (1 - DECAY) * found
-        square, noise = self._averages
+        before = self.averages.to(found.device)
+        new = torch.lerp(before, found, 1 - DECAY)
+        self.averages = torch.where(found.isfinite().all(), new, before)
+        square, noise = self.averages
         return loss, {
             "noise/gradient_square": found[0],
             "noise/trace": found[1],

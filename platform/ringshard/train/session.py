@@ -12,7 +12,13 @@ from ringshard.checkpoint import random_state
 from ringshard.checkpoint.load import latest
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.optimizer import Scaling
+from ringshard.config.schema.optimizer import (
+    AdamWHyperball,
+    ByRole,
+    Muon,
+    ReleaseClip,
+    Scaling,
+)
 from ringshard.config.schema.precision import Dtype
 from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
@@ -49,6 +55,11 @@ def train_on(
             trainer.note(f"{note}\n")
         for reason in _topology_matters(job, assembly.description):
             trainer.note(f"{reason}: on another topology the curve would be another one\n")
+        if _clips_late(job):
+            trainer.note(
+                f"train.grad_clip={job.train.grad_clip:g} scales each gradient by the norm of the"
+                " step before: optimizer.release_gradients=true uses it before its own is known\n"
+            )
     try:
         finished = trainer.run()
         if not finished:
@@ -86,13 +97,27 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
 
 
 def _rate(job: Job) -> str:
-    """The peak learning rate, and where it comes from."""
+    """The peak learning rates, and where they come from."""
     optimizer, batch = job.optimizer, job.train.global_batch
-    peak = f"{schedule.peak(optimizer, batch):.3g} at its peak"
-    if optimizer.lr_reference_batch is None:
-        return peak
-    rule = "√" if optimizer.lr_scaling is Scaling.sqrt else ""
-    return f"{peak} ({optimizer.lr:.3g} × {rule}({batch} / {optimizer.lr_reference_batch}))"
+    peak = schedule.peak(optimizer, batch)
+    told = f"{peak:.3g} at its peak"
+    if optimizer.lr_reference_batch is not None:
+        rule = "√" if optimizer.lr_scaling is Scaling.sqrt else ""
+        told += f" ({optimizer.lr:.3g} × {rule}({batch} / {optimizer.lr_reference_batch}))"
+    if isinstance(optimizer, Muon | AdamWHyperball) and optimizer.adamw_lr is not None:
+        told += f"; AdamW's {optimizer.adamw_lr * peak / optimizer.lr:.3g}"
+    return told
+
+
+def _clips_late(job: Job) -> bool:
+    """Whether gradients are clipped by the norm of the step before."""
+    optimizer = job.optimizer
+    return (
+        isinstance(optimizer, ByRole)
+        and optimizer.release_gradients
+        and optimizer.release_clip is ReleaseClip.previous_norm
+        and job.train.grad_clip > 0
+    )
 
 
 def _topology_matters(job: Job, description: Description) -> list[str]:
