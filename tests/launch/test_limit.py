@@ -83,12 +83,31 @@ def ends_in(folder: Path, seconds: float) -> None:
     scontrol(folder, f"echo 'JobId=7 EndTime={end} PreemptTime=None'")
 
 
+def clock_of(folder: Path) -> Clock:
+    """Of a job that has made its first step."""
+    (folder / "first-step.json").touch()
+    return Clock("7", 360, folder / "first-step.json")
+
+
+def test_a_job_is_stopped_by_its_own_clock_before_there_is_anything_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ends_in(tmp_path, 200)
+    clock = Clock("7", 360, tmp_path / "first-step.json")
+    assert not clock.rings() and not (tmp_path / "asked").exists()
+    (tmp_path / "first-step.json").touch()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2)
+    assert clock.rings()
+
+
 def test_a_job_waits_for_a_signal_that_comes_too_late_to_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     ends_in(tmp_path, 200)
-    clock = Clock("7", lead_s=360)
+    clock = clock_of(tmp_path)
     assert clock.rings() and not clock.rings()
 
 
@@ -97,7 +116,7 @@ def test_a_job_stops_though_its_limit_was_moved_or_asks_slurm_in_a_loop(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     ends_in(tmp_path, 1000)
-    clock = Clock("7", lead_s=360)
+    clock = clock_of(tmp_path)
     assert [clock.rings() for _ in range(9)] == [False] * 9
     assert (tmp_path / "asked").read_text().split() == ["asked"]
     now = time.time()
@@ -116,7 +135,7 @@ def test_a_job_whose_end_nobody_knows_stops_or_ends_in_a_traceback(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     scontrol(tmp_path, line)
-    clock = Clock("7", lead_s=360)
+    clock = clock_of(tmp_path)
     assert not clock.rings()
     ends_in(tmp_path, 10)
     assert not clock.rings()

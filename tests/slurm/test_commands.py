@@ -59,7 +59,7 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
     again = ringshard(folder, "runs", "retry", str(run))
     assert again.returncode == 0, again.stderr
-    until(lambda: (run / "attempts/2/seen-0.json").exists(), 60, "the second attempt begins")
+    until(lambda: (run / "attempts/2/started.json").exists(), 60, "the second attempt begins")
     (job,) = slurm.jobs()
     slurm.slurm("scancel", "--signal=USR2", job)
     until(lambda: slurm.jobs().get(job) == "PENDING", 60, "the job waits again")

@@ -141,14 +141,14 @@ def test_a_run_at_its_time_limit_comes_back_for_ever_or_takes_another_curve(
     first = run.ends()
     assert (first["outcome"], first["why"]) == ("requeued", "reached its time limit"), first
     spool = Spool(run.path, 1, "node-9")
-    spool.log(first["step"], {"checkpoint/write_s": 65.0})
+    spool.log(first["step"], {"checkpoint/write_s": 75.0})
     spool.close()
     slurm.hurry(run.job, "TimeLimit=5")
     second = run.ends(2)
     given_up = "reached its time limit more than launcher.max_timeouts=1 times"
     assert (second["outcome"], second["why"]) == ("killed", given_up), second
     assert STEPS > second["step"] > first["step"] > 0
-    assert "saving takes long: 255 s" in (run.path / "attempts/2/node-0.log").read_text()
+    assert "saving takes long: 285 s" in (run.path / "attempts/2/node-0.log").read_text()
     (folder / "quick").touch()
     timed_out = ringshard(folder, "runs", "list", "--state", "timeout").stdout
     assert run.path.name in timed_out

@@ -37,6 +37,8 @@ from ringshard.launch.slurm.verdict import (
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
 
+FIRST_STEP = "first-step.json"
+"""Of an attempt, once rank 0 has made a step."""
 _TICK_S = 0.05
 _IDLE_S = 0.3
 """How long torchrun may be without ranks once a stop was asked for: then all is saved."""
@@ -105,9 +107,9 @@ class Agent:
             ranks = torchrun.start(job, self.run.path, number, self.module, meeting)
         lead_s = attempts.lead_s(self.run, number)
         is_late = self.node.is_first and lead_s > self.lead_s
-        clock = Clock(self.node.job_id, lead_s) if is_late else None
-        patience = patience_s(lead_s, self.kill_wait_s)
-        watch = _Watch(ranks, self.run.attempt(number), noted, patience, self.node)
+        folder, patience = self.run.attempt(number), patience_s(lead_s, self.kill_wait_s)
+        clock = Clock(self.node.job_id, lead_s, folder / FIRST_STEP) if is_late else None
+        watch = _Watch(ranks, folder, noted, patience, self.node)
         while ranks.poll() is None:
             if clock and clock.rings():
                 print(f"saving takes long: {lead_s} s before the time limit, Slurm is not awaited")
@@ -240,7 +242,7 @@ class _Watch:
         name, came = first
         torchrun.tell_ranks(self._ranks, self._told)
         late = time.time() - came > self._patience_s[name]
-        self._stepped = self._stepped or (self._folder / "first-step.json").exists()
+        self._stepped = self._stepped or (self._folder / FIRST_STEP).exists()
         if late or not self._stepped or self._idle():  # before the first step nothing is saved
             self._ranks.kill()
 

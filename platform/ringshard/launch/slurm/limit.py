@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ringshard.config.schema.job import Job
 from ringshard.launch.rundir import RunDir
@@ -11,6 +12,8 @@ from ringshard.tracking.spool import read_spool, spools
 
 LEAD_S = 120
 """Notice before the time limit as long as no checkpoint was measured [s]."""
+_LOOK_S = 1.0
+"""How often the file of the first step is looked for [s]."""
 _AGAIN_S = 60.0
 """When Slurm is asked again that did not answer [s]."""
 
@@ -50,12 +53,17 @@ class Clock:
 
     job_id: str
     lead_s: int
+    first_step: Path
+    """A file that is there once there is something to save."""
     at: float = 0.0
-    """When to ask Slurm next, which is when to stop unless the limit was moved [s since 1970]."""
+    """When to look next, which is when to stop unless the limit was moved [s since 1970]."""
 
     def rings(self) -> bool:
         """Whether it is time to save; true once."""
         if time.time() < self.at:
+            return False
+        if not self.first_step.exists():
+            self.at = time.time() + _LOOK_S
             return False
         try:
             end = end_of(queue.facts(self.job_id))
