@@ -16,3 +16,8 @@ def test_a_test_that_answers_a_report_is_gone() -> None:
         if not re.search(rf"^def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.M)
     ]
     assert not gone
+
+
+def test_a_report_is_answered_by_a_whole_file() -> None:
+    page = (ROOT / "docs/reports.md").read_text(encoding="utf-8")
+    assert not re.findall(r"`tests/[\w/]+(?:\.py)?`", page)

@@ -188,3 +188,59 @@ def test_a_folder_outside_adds_options(tmp_path: Path) -> None:
     (job,) = jobs(conf, "optimizer=mine", *modules, "optimizer.args.beta=0.9")
     assert job.optimizer.name == "my_lion" and job.optimizer.args == {"beta": 0.9}
     assert job.optimizer.lr == 1e-4
+
+
+def own_conf(folder: Path, **files: str) -> str:
+    """A folder of the user's: texts by name, in which two underlines stand for a slash."""
+    for name, text in files.items():
+        file = folder / f"{name.replace('__', '/')}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return f"--config-dir={folder}"
+
+
+LION = "# @package _global_\ndefaults: [{override %s: lion}]\n"
+OWN = "defaults: [train, {override optimizer: muon}, _self_]\ntrain: {steps: 7}\n"
+
+
+def test_a_primary_config_of_the_users_can_not_begin_with_ours(tmp_path: Path) -> None:
+    conf = own_conf(tmp_path, mine=OWN)
+    (job,) = jobs(conf, "--config-name=mine", "schedule.warmup_steps=2")
+    assert job.optimizer.name == "muon" and job.train.steps == 7
+
+
+def test_an_experiments_optimizer_is_lost_where_the_primary_config_names_one_too(
+    tmp_path: Path,
+) -> None:
+    """It comes through where it is the only one, and what is typed goes before both."""
+    conf = own_conf(tmp_path, mine=OWN, experiment__roar=LION % "/optimizer")
+    (alone,) = jobs(conf, "experiment=roar")
+    assert alone.optimizer.name == "lion"
+    both = (conf, "--config-name=mine", "schedule.warmup_steps=2", "experiment=roar")
+    with pytest.raises(ConfigError, match="optimizer=lion of experiment=roar is lost, for the"):
+        jobs(*both)
+    (typed,) = jobs(*both, "optimizer=adamw")
+    assert typed.optimizer.name == "adamw"
+
+
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [("optimizer", "write `override /optimizer:`"), ("/nope", "overrides nope, and there is no")],
+)
+def test_an_experiment_that_overrides_a_group_in_vain_is_told_what_it_has_written(
+    group: str, told: str, tmp_path: Path
+) -> None:
+    conf = own_conf(tmp_path, experiment__roar=LION % group)
+    with pytest.raises(ConfigError, match=told):
+        jobs(conf, "experiment=roar")
+
+
+def test_a_glob_misses_the_options_of_a_folder_outside(tmp_path: Path) -> None:
+    conf = own_conf(tmp_path, optimizer__lion_slow="defaults: [lion]\nlr: 1e-5\n")
+    rates = [job.optimizer.lr for job in jobs(conf, "-m", "optimizer=glob(lion*)")]
+    assert {1e-5, 3e-4} <= set(rates)
+
+
+def test_an_environment_that_names_a_key_is_not_resolved_before_it_is_frozen() -> None:
+    swept = jobs("-m", "optimizer.lr=0.1,0.2", "+hardware.env.A='v${optimizer.lr}'")
+    assert [job.hardware.env["A"] for job in swept] == ["v0.1", "v0.2"]

@@ -74,6 +74,17 @@ def test_ctrl_c_once_stops_the_ranks_cleanly(tmp_path: Path) -> None:
     assert result["outcome"] == "stopped" and not any(map(alive, ranks))
 
 
+def test_ranks_that_save_for_longer_than_torchrun_waits_are_killed(tmp_path: Path) -> None:
+    """It waits for five seconds once it is told to stop, which it never is."""
+    process = begin(tmp_path, "+hardware.env.STANDIN=linger")
+    seen(tmp_path, 0), seen(tmp_path, 1)
+    interrupt(process)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    result = json.loads((run_dirs(tmp_path)[0] / "attempts/1/result.json").read_text())
+    assert result["outcome"] == "stopped" and RunDir(run_dirs(tmp_path)[0]).newest_step() == 100
+
+
 def test_a_failure_while_stopping_is_told(tmp_path: Path) -> None:
     process = begin(tmp_path, "+hardware.env.STANDIN='raise_at_stop:1'")
     seen(tmp_path, 1)

@@ -134,3 +134,18 @@ def test_a_value_is_found_in_one_spelling_alone(where: str, found: bool, tmp_pat
     made(tmp_path, "sought", optimizer__lr=0.001, optimizer__name="adamw", checkpoint__at_end=True)
     listed = CliRunner().invoke(app, ["list", str(tmp_path), "--where", where])
     assert (listed.exit_code, "sought" in listed.stdout) == (0, found)
+
+
+def test_a_list_of_one_sweep_shows_the_runs_of_another(tmp_path: Path) -> None:
+    made(tmp_path, "alone")
+    for sweep in ("night", "nightly"):
+        member, folder = made(tmp_path, f"of-{sweep}"), tmp_path / "sweeps" / sweep
+        folder.mkdir(parents=True)
+        member.rename(folder / member.name)
+
+    def listed(*asked: str) -> set[str]:
+        lines = CliRunner().invoke(app, ["list", str(tmp_path), *asked]).stdout.splitlines()
+        return {line.split()[0] for line in lines[1:]}
+
+    assert listed() == {"alone", "of-night", "of-nightly"}
+    assert listed("--sweep", "night") == {"of-night"} and listed("--sweep", "nigh") == set()

@@ -1,4 +1,8 @@
-"""How often the cluster is asked: once, however many runs there are."""
+"""What the queue tells of runs, and how often it is asked: once, however many runs there are.
+
+Slurm's commands are stand-ins where an answer is needed that a real Slurm gives by chance, or where
+calls are counted; tests/slurm has the same commands on a real one.
+"""
 
 import json
 import os
@@ -12,8 +16,11 @@ from ringshard import runs
 from ringshard.config.compose import Command
 from ringshard.config.schema.hardware import Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.launcher import Launcher, Retry
+from ringshard.config.schema.reader import as_yaml
 from ringshard.config.schema.tracking import Tracking
 from ringshard.errors import ConfigError
+from ringshard.files import write_json
 from ringshard.launch import manifest
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
@@ -23,8 +30,8 @@ from ringshard.launch.slurm.queue import Queued
 from ringshard.launch.slurm.start import tell_unused
 from ringshard.launch.slurm.watch import synchronize
 from ringshard.launch.start import Batch
-from ringshard.launch.state import QueueWatch, State, state
-from ringshard.launch.table import reason
+from ringshard.launch.state import QueueWatch, State, is_wanted, state
+from ringshard.launch.table import error, reason
 from ringshard.report.runs import find
 
 
@@ -169,6 +176,43 @@ def test_an_output_root_with_runs_in_it_hides_its_sweeps(tmp_path: Path) -> None
     assert [run.name for run in find([tmp_path / "sweeps/night"])] == ["two"]
 
 
+@pytest.mark.parametrize("accounted", ["CANCELLED by 0", "TIMEOUT", ""])
+def test_a_job_cancelled_while_it_waits_is_interrupted_and_started_again(
+    accounted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first attempt files tell, later the accounting; one that began and died in the
+    job's setup lines, or waited for what never came, was not cancelled."""
+    told = f"7_1|{accounted}" if accounted else ""
+    (tmp_path / "sacct").write_text(f"#!/bin/sh\necho '{told}'\n")
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    waited, went_on, began = (RunDir(path) for path in three_runs(tmp_path))
+    assert state(waited, {}) is State.killed and not is_wanted(State.killed, Retry.failed)
+    assert reason(waited, State.killed, {}) == "cancelled while it waited"
+    write_json(
+        waited.attempt(1) / "submitted.json",
+        {"submission": str(tmp_path), "index": 0, "data": "nowhere"},
+    )
+    assert state(waited, {}) is State.interrupted and "nowhere" in error(waited, State.interrupted)
+
+    went_on.finish(1, Outcome.requeued, {"why": "preempted"})
+    cancelled = accounted.startswith("CANCELLED")
+    assert state(went_on, {}) is (State.killed if cancelled else State.interrupted)
+
+    (tmp_path / "7_2_0_log.out").touch()
+    assert state(began, {}) is State.interrupted
+
+
+def test_a_run_cancelled_while_the_one_before_it_is_at_work_is_interrupted(tmp_path: Path) -> None:
+    first, second, _ = (RunDir(path) for path in three_runs(tmp_path))
+    job = Job(launcher=Launcher(after=str(first.path)))
+    (second.attempt(1) / "job.yaml").write_text(as_yaml(job))
+    at_work = {"7_0": Queued("7_0", "RUNNING", "None", "x")}
+    assert state(second, at_work) is State.killed
+    first.finish(1, Outcome.killed, {"why": "cancelled"})
+    assert state(second, {}) is State.interrupted
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to another user")
 def test_another_users_run_that_is_at_work_is_interrupted(tmp_path: Path) -> None:
     """The queue tells of one's own jobs alone."""
@@ -176,6 +220,7 @@ def test_another_users_run_that_is_at_work_is_interrupted(tmp_path: Path) -> Non
     attempt.mkdir(parents=True)
     (attempt / "submitted.json").write_text(json.dumps({"submission": str(tmp_path), "index": 0}))
     (tmp_path / "submission.json").write_text('{"job_id": 7}')
+    (attempt / "started.json").touch()
     run = RunDir(tmp_path / "run")
     run.record.write_text('{"created": 1}')
     assert state(run, {}) is State.interrupted

@@ -1,4 +1,8 @@
-"""How trials end before their runs are done, and what a search makes of them."""
+"""How trials end before their runs are done, and what a search makes of them.
+
+Training is on paper here, so that a trial ends at a chosen instant; tests/slurm/test_search.py
+searches on a real Slurm, test_search.py on this machine.
+"""
 
 import math
 import os

@@ -1,13 +1,20 @@
-"""What becomes of a submission that sbatch refuses, or seems to; Slurm's commands are stand-ins."""
+"""What becomes of a submission that sbatch refuses, or seems to.
+
+Slurm's commands are stand-ins with recorded answers, which a real Slurm gives only when its limits,
+its network or its controller fail; tests/slurm submits to a real one.
+"""
 
 import json
 import os
+import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launch.commandline import answer, run_dirs
+from launch.commandline import SMALL, answer, run_dirs
 from typer.testing import CliRunner
 
 from ringshard import runs
@@ -113,8 +120,31 @@ def test_a_cluster_without_arrays_ends_in_a_traceback(
     monkeypatch.setattr(queue, "setting", lambda name, default: "0")
     commands(sbatch="exit 1", squeue="")
     shown = answer(tmp_path, "hardware=slurm_cpu", "-m", "train.seed=1,2", "--dry-run")
-    assert shown.returncode == 0 and shown.stdout.count("#!/bin/bash") == 2
+    assert shown.returncode == 0 and shown.stdout.count("submitit.core._submit") == 3
     assert "--array" not in shown.stdout
+
+
+def test_a_dry_run_says_nothing_of_the_job_that_would_prepare_the_data(tmp_path: Path) -> None:
+    """It is one for all members that read the same, and none where the data are there."""
+    sweep = ("hardware=slurm_cpu", "-m", "train.seed=1,2", "data.seq_len=8,16", "--dry-run")
+    shown = answer(tmp_path, *sweep)
+    assert shown.returncode == 0, shown.stderr
+    names = re.findall(r"--job-name=(data-\w+)\n", shown.stdout)
+    assert len(set(names)) == len(names) == 2
+    waits = re.findall(r"--dependency=afterok:(data-\w+)\n", shown.stdout)
+    assert sorted(waits) == sorted(names) and shown.stdout.count("--array=0-1") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+    script = str(Path(__file__).parents[2] / "jobs/prepare.py")
+    subprocess.run([sys.executable, script, *SMALL], cwd=tmp_path, check=True, capture_output=True)
+    ready = answer(tmp_path, *sweep)
+    assert len(set(re.findall(r"data-\w{8}", ready.stdout))) == 1, "that of data.seq_len=8"
+
+
+def test_a_dry_run_takes_data_that_are_not_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown = answer(tmp_path, "hardware=slurm_cpu", "data.path=nope.txt", "--dry-run")
+    assert shown.returncode == 2 and "nope.txt matches no file" in capfd.readouterr().err
 
 
 def test_jobs_die_without_a_word_where_env_can_not_block_signals(

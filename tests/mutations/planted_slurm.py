@@ -4,7 +4,7 @@ from mutations.planted import Bug
 
 SLURM = "platform/ringshard/launch/slurm"
 TEST = "tests/launch/test_slurm.py::test_"
-
+LIMIT = "tests/launch/test_limit.py::test_"
 SEARCH = "tests/launch/test_search.py::test_"
 
 BUGS = [
@@ -58,10 +58,47 @@ BUGS = [
         f"{TEST}members_that_ask_for_the_same_are_apart_or_others_together",
     ),
     Bug(
+        "a job that is cancelled while it waits is started again as a failed one",
+        "platform/ringshard/launch/state.py",
+        "return State.interrupted if _waited_in_vain(run, jobs) else State.killed",
+        "return State.interrupted",
+        "tests/launch/test_queue.py"
+        "::test_a_job_cancelled_while_it_waits_is_interrupted_and_started_again[TIMEOUT]",
+    ),
+    Bug(
+        "every lost node counts as one too many",
+        f"{SLURM}/attempt.py",
+        'int(began["step"]) >= newest',
+        'int(began["step"]) >= 0',
+        f"{TEST}a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on",
+    ),
+    Bug(
+        "a job that queues itself again is told as late as at first",
+        f"{SLURM}/attempt.py",
+        "max(asked_s, limit.lead_s(run.job(number), run))",
+        "asked_s",
+        f"{LIMIT}a_job_that_is_queued_again_forgets_how_long_its_checkpoints_took",
+    ),
+    Bug(
+        "a job does not hear that it was given more time",
+        f"{SLURM}/limit.py",
+        "        if time.time() < self.at:\n            return False\n        self.at = math.inf",
+        "        self.at = math.inf",
+        f"{LIMIT}a_job_stops_though_its_limit_was_moved_or_asks_slurm_in_a_loop",
+    ),
+    Bug(
+        "a dry run's members wait for no data",
+        f"{SLURM}/start.py",
+        "waits_for = _waits_for(runs, jobs)",
+        "waits_for = _waits_for([], jobs)",
+        "tests/launch/test_submission.py"
+        "::test_a_dry_run_says_nothing_of_the_job_that_would_prepare_the_data",
+    ),
+    Bug(
         "uncommitted files are left out of a snapshot",
         "platform/ringshard/launch/snapshot.py",
-        "if kind is Snapshot.copy else None",
-        "if False else None",
+        "others = _others(folder) if kind is Snapshot.copy else []",
+        "others = list[Path]()",
         f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
     ),
     Bug(

@@ -47,12 +47,12 @@ LOCK = threading.Lock()  # can't be pickled, and need not be
 
 @register("hook", "slow")
 class Slow:
-    def __init__(self, until):
-        self.until = Path(until)
+    def __init__(self, until, seconds=0.25):
+        self.until, self.seconds = Path(until), seconds
 
     def after_step(self, trainer, last):
         if not self.until.exists():
-            time.sleep(0.25)
+            time.sleep(self.seconds)
 """
 
 
@@ -62,8 +62,12 @@ from ringshard.registry import register
 
 @register("hook", "wrong")
 class Wrong:
+    left = 3
+
     def after_step(self, trainer, last):
-        raise RuntimeError("the lamp went out")
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the lamp went out")
 """
 
 
@@ -99,15 +103,16 @@ class Cluster:
         until(final, 60, "sacct tells the end")
         return told[0]
 
-    def hurry(self, job: str) -> None:
-        """Slurm holds a job that is queued again back for two minutes."""
+    def hurry(self, job: str, *changed: str) -> None:
+        """Slurm holds a job that is queued again back for two minutes; changed: what else is to be,
+        as in TimeLimit=5."""
 
         def held() -> bool:
             return self.jobs().get(job) == "PENDING"
 
         until(held, 60, f"job {job} is queued again")
         time.sleep(1.5)  # a job that begins within the second in which it ended fails
-        self.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+1")
+        self.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+1", *changed)
 
     def up(self) -> None:
         """Brings back what is missing of the cluster."""

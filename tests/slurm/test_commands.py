@@ -1,6 +1,7 @@
 """Commands about runs that wait or are at work: watch, leave, chain, retry, delete, evaluate."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,12 @@ def test_whoever_stops_watching_stops_the_run(slurm: Cluster, folder: Path) -> N
     again = ringshard(folder, "runs", "retry", str(run))
     assert again.returncode == 0, again.stderr
     until(lambda: (run / "attempts/2/started.json").exists(), 60, "the second attempt begins")
+    (job,) = slurm.jobs()
+    slurm.slurm("scancel", "--signal=USR2", job)
+    until(lambda: slurm.jobs().get(job) == "PENDING", 60, "the job waits again")
+    slurm.slurm("scancel", job)
+    waited = "a run that is cancelled while it waits to go on is not interrupted"
+    until(lambda: states(folder)[run.name] == "killed", 60, waited)
 
 
 def test_a_run_on_the_cluster_is_evaluated_measured_or_deleted_wrongly(
@@ -94,8 +101,12 @@ def printed(run: Path) -> str:
 
 def test_a_preflight_finds_no_link_or_another_version(slurm: Cluster, folder: Path) -> None:
     argv = [sys.executable, str(ROOT / "jobs/preflight.py"), "hardware=slurm_cpu"]
-    argv += ["hardware.processes_per_node=1", "seconds=0.1", "sizes_mib=[0.01, 1]"]
+    argv += ["seconds=0.1", "sizes_mib=[0.01, 1]"]
     done = subprocess.run(argv, cwd=folder, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "network" in done.stdout and "link_gbytes_per_s: {network: " in done.stdout
+    rows = [line.split()[:3] for line in done.stdout.splitlines()]
+    for link, processes in {"node": "2", "network": "2", "all": "4"}.items():
+        for collective in ("all-gather", "all-reduce"):
+            assert rows.count([link, processes, collective]) == 2, done.stdout
+    assert re.search(r"link_gbytes_per_s: {node: [\d.]+, network: [\d.]+}", done.stdout)
     assert "node1, node2" in done.stdout

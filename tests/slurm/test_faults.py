@@ -50,13 +50,21 @@ def test_a_lost_node_and_a_restarted_slurmctld_lose_the_run(
 def test_training_that_fails_is_completed_for_slurm_or_queued_for_ever(
     slurm: Cluster, folder: Path
 ) -> None:
-    run = submitted(folder, *TWO, "user.modules=[wrong]", "train.hooks={wrong: {}}")
-    told = run.ends()
+    """It is queued again as often as was asked for, as long as it saves something new."""
+    wrong = ("user.modules=[wrong]", "train.hooks={wrong: {}}", "launcher.max_restarts=0")
+    saves = ("checkpoint.every=1", "checkpoint.asynchronous=false")
+    run = submitted(folder, *TWO, *wrong, *saves, "launcher.max_crashes=1")
+    again = run.ends()
+    assert (again["outcome"], again["why"]) == ("requeued", "crashed"), again
+    slurm.hurry(run.job)
+    told = run.ends(2)
     assert told["outcome"] == "failed" and "the lamp went out" in told["error"], told
+    assert told["why"] == "crashed more than launcher.max_crashes=1 times"
+    assert told["step"] > again["step"] > 0
     assert slurm.accounted(run.job) == "FAILED"
     shown = ringshard(folder, "runs", "show", str(run.path)).stdout
-    assert "the lamp went out" in shown and "failed" in shown
-    assert not list((run.path / "attempts").glob("2"))
+    assert "launcher.max_crashes=1 times: rank" in shown and "failed" in shown
+    assert not list((run.path / "attempts").glob("3"))
 
 
 def test_a_cluster_without_accounting_or_out_of_reach_hides_how_a_run_stands(

@@ -5,7 +5,19 @@ from pathlib import Path
 
 import pytest
 from runs import curve
-from slurm.cluster import SLOW, STEPS, TWO, Cluster, Submitted, ranks, submitted, until
+from slurm.cluster import (
+    SLOW,
+    STEPS,
+    TWO,
+    Cluster,
+    Submitted,
+    ranks,
+    ringshard,
+    submitted,
+    until,
+)
+
+from ringshard.tracking.spool import Spool
 
 pytestmark = pytest.mark.slurm
 LOW = (*TWO, *SLOW, "hardware.slurm.partition=low", "hardware.slurm.time_minutes=5")
@@ -22,31 +34,25 @@ def preempt(slurm: Cluster) -> None:
     slurm.slurm(*PREEMPT, "--wrap", "sleep 1")
 
 
-def test_a_run_preempted_twice_goes_on_as_if_nothing_was(
+def test_a_run_signalled_in_its_first_second_and_preempted_twice_takes_another_curve(
     slurm: Cluster, folder: Path, undisturbed: Path
 ) -> None:
     run = submitted(folder, *LOW)
-    for attempt in (1, 2):
-        run.begins(attempt)
-        preempt(slurm)
+    step = ("squeue", "-h", "-s", "-j", run.job, "-o", "%i")
+    until(lambda: f"{run.job}.0" in slurm.slurm(*step), 60, "Python starts on the nodes")
+    slurm.slurm("scancel", "--signal=USR2", run.job)
+    for attempt in (1, 2, 3):
+        if attempt > 1:
+            run.begins(attempt)
+            preempt(slurm)
         told = run.ends(attempt)
         assert (told["outcome"], told["why"]) == ("requeued", "preempted"), told
         slurm.hurry(run.job)
     (folder / "quick").touch()
-    assert run.ends(3)["outcome"] == "done" and (run.path / "DONE").exists()
+    assert run.ends(4)["outcome"] == "done" and (run.path / "DONE").exists()
     assert_same_curve(run, undisturbed)
     assert slurm.accounted(run.job) == "COMPLETED"
-    assert run.exit(2)["step"] > run.exit(1)["step"] > 0
-
-
-def test_a_signal_in_the_first_second_loses_nothing(slurm: Cluster, folder: Path) -> None:
-    run = submitted(folder, *TWO, *SLOW)
-    step = ("squeue", "-h", "-s", "-j", run.job, "-o", "%i")
-    until(lambda: f"{run.job}.0" in slurm.slurm(*step), 60, "Python starts on the nodes")
-    slurm.slurm("scancel", "--signal=USR2", run.job)
-    told = run.ends()
-    assert (told["outcome"], told["why"]) == ("requeued", "preempted"), told
-    until(lambda: slurm.jobs().get(run.job) == "PENDING", 30, "the job waits again")
+    assert run.exit(3)["step"] > run.exit(2)["step"] > run.exit(1)["step"] == 0
 
 
 DAWDLE = """
@@ -92,24 +98,21 @@ def test_a_signal_while_a_run_saves_evaluates_or_twice_or_to_one_rank_loses_a_st
     for attempt, what in enumerate(("saving", "evaluating"), start=1):
         (folder / what).touch()
         until((folder / f"{what}.now").exists, 240, f"attempt {attempt} is {what}")
-        slurm.slurm(*signal_all)
-        assert run.ends(attempt)["outcome"] == "requeued"
+        for _ in range(attempt):
+            slurm.slurm(*signal_all)
+        told = run.ends(attempt)
+        assert told["outcome"] == "requeued" and len(told["signals"]) == attempt, told
         (folder / what).unlink()
         slurm.hurry(run.job)
     run.begins(3)
-    slurm.slurm(*signal_all)
-    slurm.slurm(*signal_all)
-    assert (told := run.ends(3))["outcome"] == "requeued" and len(told["signals"]) == 2, told
-    slurm.hurry(run.job)
-    run.begins(4)
     ranks(run)[-1].send_signal(signal.SIGUSR2)
-    told = run.ends(4)
+    told = run.ends(3)
     assert (told["outcome"], told["why"]) == ("requeued", "preempted"), told
     slurm.hurry(run.job)
     (folder / "quick").touch()
-    assert run.ends(5)["outcome"] == "done"
+    assert run.ends(4)["outcome"] == "done"
     assert_same_curve(run, undisturbed)
-    steps = [run.exit(attempt)["step"] for attempt in (1, 2, 3, 4)]
+    steps = [run.exit(attempt)["step"] for attempt in (1, 2, 3)]
     assert steps == sorted(steps) and steps[0] > 0, steps
 
 
@@ -125,11 +128,31 @@ def test_a_cancelled_run_saves_and_never_comes_back(slurm: Cluster, folder: Path
     assert slurm.accounted(run.job).startswith("CANCELLED") and not ranks(run)
 
 
-def test_a_run_at_its_time_limit_is_queued_again(slurm: Cluster, folder: Path) -> None:
-    limits = ("hardware.slurm.time_minutes=5", "launcher.lead_s=20")
-    run = submitted(folder, *TWO, *SLOW, *limits, "train.steps=1000")
+def test_a_run_at_its_time_limit_comes_back_for_ever_or_takes_another_curve(
+    slurm: Cluster, folder: Path, undisturbed: Path
+) -> None:
+    """Slurm tells it the first time; the second time saving is known to take so long that its own
+    clock does, when Slurm would have minutes still to wait. Then it has had its share."""
+    slow = ("user.modules=[slow]", "train.hooks={slow: {until: quick, seconds: 3}}")
+    limits = ("hardware.slurm.time_minutes=10", "launcher.max_timeouts=1")
+    run = submitted(folder, *TWO, *slow, *limits)
     run.begins()
-    slurm.slurm("scontrol", "update", f"JobId={run.job}", "EndTime=now+25")
-    told = run.ends()
-    assert (told["outcome"], told["why"]) == ("requeued", "reached its time limit"), told
-    assert told["step"] > 0
+    slurm.slurm("scontrol", "update", f"JobId={run.job}", "EndTime=now+125")
+    first = run.ends()
+    assert (first["outcome"], first["why"]) == ("requeued", "reached its time limit"), first
+    spool = Spool(run.path, 1, "node-9")
+    spool.log(first["step"], {"checkpoint/write_s": 75.0})
+    spool.close()
+    slurm.hurry(run.job, "TimeLimit=5")
+    second = run.ends(2)
+    given_up = "reached its time limit more than launcher.max_timeouts=1 times"
+    assert (second["outcome"], second["why"]) == ("killed", given_up), second
+    assert STEPS > second["step"] > first["step"] > 0
+    assert "saving takes long: 285 s" in (run.path / "attempts/2/node-0.log").read_text()
+    (folder / "quick").touch()
+    timed_out = ringshard(folder, "runs", "list", "--state", "timeout").stdout
+    assert run.path.name in timed_out
+    again = ringshard(folder, "runs", "retry", str(run.path))
+    assert again.returncode == 0, again.stderr
+    assert run.ends(3)["outcome"] == "done"
+    assert_same_curve(run, undisturbed)

@@ -1,6 +1,7 @@
 """Sweeps on a cluster: who asks for what, what is started again, what is never started twice."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,14 +132,18 @@ def test_a_command_that_died_between_sbatch_and_its_note_leaves_an_orphan(
 
 
 def test_the_dry_run_shows_another_script_than_sbatch_gets(slurm: Cluster, folder: Path) -> None:
-    prepare(folder)
+    """Also that of the job which prepares the data, whose number the others will wait for."""
     sweep = ("-m", "sweep.name=night", "train.seed=1,2", "hardware.nodes=1")
     shown = command(folder, *sweep, "--dry-run").stdout
-    assert [path.name for path in (folder / "outputs").iterdir()] == ["data"]
+    assert not (folder / "outputs").exists()
     done = command(folder, *sweep)
     assert done.returncode == 0, done.stderr
-    (script,) = (folder / "outputs/slurm").glob("tiny-*/*submission.sh")
-    assert script.read_text() in shown
+    scripts = list((folder / "outputs/slurm").glob("*/*submission.sh"))
+    ours, data = sorted(scripts, key=lambda path: path.parent.name, reverse=True)
+    assert data.read_text() in shown
+    (number,) = re.findall(r"afterok:(\d+)\n", text := ours.read_text())
+    assert text.replace(f"afterok:{number}", f"afterok:{data.parent.name}") in shown
+    assert shown.count("#!/bin/bash") == 2
 
 
 def test_a_member_that_waits_is_run_here_or_forgotten_once_it_is_cancelled(
@@ -154,6 +159,10 @@ def test_a_member_that_waits_is_run_here_or_forgotten_once_it_is_cancelled(
 
     slurm.slurm("scancel", *slurm.jobs())
     until(lambda: not slurm.jobs(), 30, "the queue is empty")
-    assert set(states(folder).values()) == {"interrupted"}
+    assert set(states(folder).values()) == {"killed"}
+    listed = ringshard(folder, "runs", "list", "--sweep", "night").stdout
+    assert listed.count("cancelled while it waited") == 2, listed
+    left = command(folder, *sweep, "launcher.retry=failed")
+    assert left.returncode == 0 and left.stdout.count("killed: skipped") == 2, left.stderr
     again = command(folder, *sweep, "hardware.slurm.extra={hold: true}")
     assert "2 runs as job" in again.stdout and len(slurm.jobs()) == 2, again.stderr

@@ -231,6 +231,12 @@ def _scheduler(job: Job) -> None:
             f"launcher.max_parallel={at_once} would have runs at once share the same GPUs: use"
             " launcher.max_parallel=null, or hardware=slurm_h100, where each gets its own"
         )
+    lead_s, minutes = job.launcher.lead_s, hardware.slurm.time_minutes
+    if lead_s is not None and minutes is not None and lead_s > 30 * minutes:
+        raise ConfigError(
+            f"launcher.lead_s={lead_s} is more than half of hardware.slurm.time_minutes={minutes}:"
+            f" give {30 * minutes} or less, or more time"
+        )
     for key, value in hardware.slurm.extra.items():
         if value is None and key.replace("-", "_") in _NEEDED:
             raise ConfigError(

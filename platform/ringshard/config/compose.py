@@ -14,9 +14,11 @@ from typing import Any, Generic, TypeVar, cast
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import GroupDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from ringshard.child import ChildError
@@ -104,6 +106,7 @@ def typed_members(
     """Members whose values have the schema's types; raises what OmegaConf does, or ConfigError."""
     for overrides, config in composed:
         _check_type(overrides, config)
+        _refuse_lost(overrides)
         if beneath:
             config = overlay.laid_over(beneath(overrides, config), config, overrides)
         yield Member(overrides, _typed(config, schema))
@@ -148,8 +151,10 @@ def conf_dir() -> Path:
 
 
 def _store(config_name: str, schema: Any) -> None:
+    """Under the name of every primary config, for the user's own may begin with one of ours."""
     store = ConfigStore.instance()
-    store.store(name=f"{config_name}_schema", node=schema)
+    for name in (config_name, *(path.stem for path in conf_dir().glob("*.yaml"))):
+        store.store(name=f"{name}_schema", node=schema)
     for group, kinds in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         for name, kind in kinds.items():
             store.store(group=f"schema/{group}", name=name, node=kind)
@@ -185,6 +190,29 @@ def _full_error() -> Iterator[None]:
             os.environ["HYDRA_FULL_ERROR"] = before
 
 
+def _refuse_lost(overrides: list[str]) -> None:
+    """Where both a primary config and an experiment of it override a group, Hydra drops the
+    experiment's choice without a word."""
+    chosen = HydraConfig.get().runtime.choices
+    option = _option(f"experiment/{chosen['experiment']}") if "experiment" in chosen else None
+    typed = [named(override) for override in overrides]
+    for default in option.defaults_list or [] if option else []:
+        if not (isinstance(default, GroupDefault) and default.override and default.group):
+            continue
+        group = default.group.lstrip("/")
+        if group not in typed and chosen.get(group) != default.value:
+            raise ConfigError(
+                f"{group}={default.value} of experiment={chosen['experiment']} is lost, for the"
+                f" primary config overrides {group} as well: give {group}=OPTION"
+            )
+
+
+def _option(path: str) -> ConfigResult | None:
+    loader = GlobalHydra.instance().config_loader()
+    assert isinstance(loader, ConfigLoaderImpl)
+    return loader.repository.load_config(path)
+
+
 def _check_type(overrides: list[str], config: DictConfig) -> None:
     """A type given beside an option of another type would be laid over fields it does not have."""
     chosen = HydraConfig.get().runtime.choices.get("model")
@@ -192,9 +220,7 @@ def _check_type(overrides: list[str], config: DictConfig) -> None:
         raise ConfigError("model.type is missing: give it, as in model=custom model.type=gpt2")
     if chosen is None or "model.type" not in map(named, overrides):
         return
-    loader = GlobalHydra.instance().config_loader()
-    assert isinstance(loader, ConfigLoaderImpl)
-    option = loader.repository.load_config(f"model/{chosen}")
+    option = _option(f"model/{chosen}")
     own = OmegaConf.select(option.config, "type") if option else None
     if own not in (None, config.model.type):
         raise ConfigError(

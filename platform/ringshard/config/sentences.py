@@ -35,10 +35,15 @@ def sentence(error: BaseException, overrides: list[str], schema: type) -> str:
 def unknown_key(key: str, value: Any, schema: type) -> str:
     """The sentence for a key that the schema does not have, with the nearest ones it has."""
     known = list(dict.fromkeys(_keys(schema)))
+    shown = "" if value is None else f"={value}"
+    if key in known:  # of another option
+        return (
+            f"{key}{shown}: an option that is chosen for {key.split('.')[0]} has no such key; give"
+            " it to those that have it, in a command of their own"
+        )
     named = [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
     near = named or get_close_matches(key, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near[:2])}?" if near else "--cfg job prints all keys"
-    shown = "" if value is None else f"={value}"
     return f"{key}{shown}: there is no such key; {hint}"
 
 
@@ -97,7 +102,17 @@ def _composition(error: BaseException, overrides: list[str]) -> str:
         return f"{given}: only one configuration is shown; give one value (--dry-run shows all)"
     if text.startswith("Could not override"):
         return f"{given}: there is no such group; --info defaults prints them"
+    if within := re.match(r"In '([^']+)': Could not override '([^'@]+)", text):
+        return _override_within(within[1], within[2])
     return text
+
+
+def _override_within(config: str, group: str) -> str:
+    """Of a defaults list, where a group without a slash is one below the file's own folder."""
+    below = f"{config.rpartition('/')[0]}/"
+    if group.startswith(below):
+        return f"{config}.yaml: write `override /{group.removeprefix(below)}:`, with the slash"
+    return f"{config}.yaml: it overrides {group}, and there is no such group"
 
 
 def _given(key: str, overrides: list[str]) -> str:

@@ -6,14 +6,15 @@ from ringshard.config.leaves import leaves
 from ringshard.config.schema.hardware import Scheduler
 from ringshard.launch import torchrun
 from ringshard.launch.identity import Run
-from ringshard.launch.prepare import check_models
+from ringshard.launch.prepare import check_models, prepare_runs
 from ringshard.launch.state import ask_queue, split
 
 
 def show_plan(runs: list[Run], module: str = "ringshard.train") -> None:
     """Name, folder, command or script, and differing keys of every member; nothing is written.
 
-    Raises ConfigError for what is wrong with a model; data are not looked at.
+    Raises ConfigError for what is wrong with a model; data are looked at where a job would prepare
+    them.
     """
     check_models([run.job for run in runs])
     differing = _differing(runs)
@@ -40,9 +41,11 @@ def show_plan(runs: list[Run], module: str = "ringshard.train") -> None:
 def _show_scripts(runs: list[Run], module: str) -> None:
     from ringshard.launch.slurm.start import scripts  # submitit takes a third of a second
 
-    for script, folders in scripts(runs, module):
-        print(f"\nsbatch script of {', '.join(folders)}:\n\n{script}")
-    print("(for missing data, --dependency=afterok:JOB of the job that prepares them is added)")
+    missing = prepare_runs(runs, ready_only=True)
+    for script, whose in scripts(runs, missing, module):
+        print(f"\nsbatch script of {whose}:\n\n{script}")
+    if missing:
+        print("(afterok:data-… stands for the number of the job with that name)")
 
 
 def _differing(runs: list[Run]) -> list[str]:

@@ -17,13 +17,38 @@ from ringshard.config.leaves import leaves
 from ringshard.config.overlap import warning
 from ringshard.config.refusal import refusals
 from ringshard.config.roles import check_weights
+from ringshard.config.schema.data import Data
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention
 from ringshard.config.schema.prepare import PrepareJob
 from ringshard.config.schema.reader import as_yaml, plain
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
+from ringshard.launch import show
+from ringshard.launch.identity import Run
 from ringshard.launch.own_code import check_names
+
+
+def prepare_runs(runs: list[Run], ready_only: bool = False) -> list[Job]:
+    """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
+    that goes on would read other data than before. Returns the jobs whose data are missing."""
+    frozen = {id(run): run.dir.frozen_data() for run in runs}
+    new = [run.job for run in runs if not _lies_there(frozen[id(run)])]
+    missing = prepare_all(new, ready_only=ready_only)
+    for run in runs:
+        before, data = frozen[id(run)], run.job.data
+        if before and _lies_there(before):
+            data.prepared, data.digest = before.prepared, before.digest
+        elif before and data.digest and before.digest not in (None, data.digest):
+            raise ConfigError(
+                f"the data of {show.short(run.dir.path)} are not what they were (digest"
+                f" {before.digest}, now {data.digest}): restore the text, or start a new run"
+            )
+    return missing
+
+
+def _lies_there(data: Data | None) -> bool:
+    return bool(data and data.prepared and (Path(data.prepared) / "metadata.json").is_file())
 
 
 def prepare_all(jobs: list[Job], trains: bool = True, ready_only: bool = False) -> list[Job]:

@@ -9,7 +9,6 @@ from ringshard.config.checks import check
 from ringshard.config.complete import complete
 from ringshard.config.compose import Command, Member
 from ringshard.config.effects import refuse_filled_in, refuse_policy
-from ringshard.config.schema.data import Data
 from ringshard.config.schema.hardware import Device, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import OnFailure
@@ -22,7 +21,7 @@ from ringshard.launch.environment import gpus, rank_environment
 from ringshard.launch.freeze import freeze
 from ringshard.launch.identity import Run, place
 from ringshard.launch.plan import show_plan
-from ringshard.launch.prepare import prepare_all
+from ringshard.launch.prepare import prepare_runs
 from ringshard.launch.rundir import Outcome, RunningError
 from ringshard.launch.state import State, ask_queue, is_wanted, split, state
 from ringshard.launch.together import run_together
@@ -84,7 +83,7 @@ def run_batch(
     for run in runs:
         refuse_machine(run.job)
     todo = [run for run in runs if not _is_done(run)]
-    prepare(todo)
+    prepare_runs(todo)
     create_stores(todo)
     rows: list[tuple[Run, str, int]] = []
     if todo and runs[0].sweep is not None:
@@ -114,7 +113,7 @@ def _submit(command: Command, runs: list[Run], module: str) -> int:
         for run in todo:
             _refuse_overtaken(run)
         if todo:
-            missing = prepare(todo, ready_only=True)
+            missing = prepare_runs(todo, ready_only=True)
             create_stores(todo)
             taken: dict[str, list[Run]] = {}
             try:
@@ -133,28 +132,6 @@ def create_stores(runs: list[Run]) -> None:
     """Makes the databases that the runs are tracked in; raises ConfigError."""
     for tracking in {run.job.tracking.uri: run.job.tracking for run in runs}.values():
         create_store(tracking)
-
-
-def prepare(runs: list[Run], ready_only: bool = False) -> list[Job]:
-    """The data of each run: those it was frozen with, or new ones; raises ConfigError where a run
-    that goes on would read other data than before. Returns the jobs whose data are missing."""
-    frozen = {id(run): run.dir.frozen_data() for run in runs}
-    new = [run.job for run in runs if not _lies_there(frozen[id(run)])]
-    missing = prepare_all(new, ready_only=ready_only)
-    for run in runs:
-        before, data = frozen[id(run)], run.job.data
-        if before and _lies_there(before):
-            data.prepared, data.digest = before.prepared, before.digest
-        elif before and data.digest and before.digest not in (None, data.digest):
-            raise ConfigError(
-                f"the data of {show.short(run.dir.path)} are not what they were (digest"
-                f" {before.digest}, now {data.digest}): restore the text, or start a new run"
-            )
-    return missing
-
-
-def _lies_there(data: Data | None) -> bool:
-    return bool(data and data.prepared and (Path(data.prepared) / "metadata.json").is_file())
 
 
 def _run_each(
@@ -233,7 +210,7 @@ def refuse_unready(run: Run) -> None:
     """Raises ConfigError or ChildError for what keeps this run, whatever others do, from being
     submitted."""
     _refuse_overtaken(run)
-    prepare([run], ready_only=True)
+    prepare_runs([run], ready_only=True)
 
 
 def _refuse_two_places(runs: list[Run]) -> None:

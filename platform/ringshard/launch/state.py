@@ -8,6 +8,7 @@ from typing import Any
 
 from ringshard.config.schema.launcher import Retry
 from ringshard.files import read_json
+from ringshard.launch import unbegun
 from ringshard.launch.identity import Run
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import queue
@@ -103,7 +104,7 @@ def state(run: RunDir, jobs: Queue) -> State:
         files = _of_files(run)
         unsure = files is State.interrupted or run.outcome() is Outcome.requeued
         return State.unknown if unsure else files
-    return _of_job(run, jobs[job]) if job in jobs else _without_job(run)
+    return _of_job(run, jobs[job]) if job in jobs else _without_job(run, submitted, jobs)
 
 
 def lives(run: RunDir) -> bool:
@@ -124,9 +125,21 @@ def _of_job(run: RunDir, job: Queued) -> State:
     return State.running if told in (None, Outcome.requeued) else _of_files(run)
 
 
-def _without_job(run: RunDir) -> State:
+def _without_job(run: RunDir, submitted: dict[str, Any], jobs: Queue) -> State:
     """The queue has no job of it: it is over, whatever was meant to follow."""
-    return State.interrupted if run.outcome() is Outcome.requeued else _of_files(run)
+    job = job_of(submitted) or ""
+    if run.outcome() is Outcome.requeued:  # it may also have been killed before it was queued again
+        return State.killed if queue.ended([job]).get(job) == "CANCELLED" else State.interrupted
+    files = _of_files(run)
+    if files is not State.interrupted or unbegun.has_begun(run, submitted, job):
+        return files
+    return State.interrupted if _waited_in_vain(run, jobs) else State.killed
+
+
+def _waited_in_vain(run: RunDir, jobs: Queue) -> bool:
+    """Whether Slurm gave up a job that had to follow another one."""
+    before = unbegun.predecessor(run)
+    return bool(unbegun.of_data(run)) or (before is not None and not state(before, jobs).lives)
 
 
 def _of_files(run: RunDir) -> State:

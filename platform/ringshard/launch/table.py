@@ -1,13 +1,11 @@
 """Runs as a table: where they stand, how far they came, what went wrong."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from rich.table import Table
 
-from ringshard.errors import ConfigError
-from ringshard.files import read_json
+from ringshard.launch import unbegun
 from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.progress import progress
 from ringshard.launch.rundir import Outcome, RunDir
@@ -61,29 +59,12 @@ def error(run: RunDir, stands: State) -> str:
     """One line on what went wrong with a run that ended; empty where nothing did."""
     if stands in (State.done, State.running, State.pending, State.new):
         return ""
-    told = end(run) or _of_data(run)
-    if not told and stands is State.interrupted:
-        told = _of_predecessor(run)
+    if stands is State.killed and run.outcome() is not Outcome.killed:
+        return unbegun.CANCELLED
+    told = end(run) or unbegun.of_data(run)
+    if not told and stands is State.interrupted and (before := unbegun.predecessor(run)):
+        return f"launcher.after={before.path} was not trained to its end: resume that one first"
     words = str(told.get("error") or told.get("why") or "")
     if not words and has_failed(run.attempt(run.last_attempt())):
         words = first_failure(run.attempt(run.last_attempt())).message
     return " ".join(words.split())
-
-
-def _of_data(run: RunDir) -> dict[str, str]:
-    """What the job that prepared its data has said, where it failed."""
-    submitted = read_json(run.attempt(run.last_attempt()) / "submitted.json") or {}
-    return read_json(Path(submitted["data"]) / "error.json") or {} if "data" in submitted else {}
-
-
-def _of_predecessor(run: RunDir) -> dict[str, str]:
-    """Why Slurm never started a job that was to follow another one."""
-    attempt = run.attempt(run.last_attempt())
-    if not (attempt / "job.yaml").exists() or (attempt / "started.json").exists():
-        return {}
-    before = None
-    with suppress(ConfigError):  # of another version
-        before = run.job(run.last_attempt()).launcher.after
-    if before is None or RunDir(Path(before)).outcome() is Outcome.done:
-        return {}
-    return {"why": f"launcher.after={before} was not trained to its end: resume that one first"}

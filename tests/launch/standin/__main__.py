@@ -1,10 +1,10 @@
 """Stands in for the trainer in tests of the agent: a rank of the real protocol, without torch.
 
-STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), raise:RANK,
-raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK (reads a line from stdin), fail_seed:N
-(fails where train.seed is N), curve:NAME (records a val/loss that falls in ten steps and is
-the lower at its end the nearer optimizer.lr is to 0.01; above 1 it fails; half-way it waits for the
-file NAME-RATE, where NAME is not empty).
+STANDIN says what it does: finish, wait (until told to stop), deaf (never stops), linger (takes 7 s
+to save once it is told to), raise:RANK, raise_at_stop:RANK, user_error:RANK, sigkill:RANK, ask:RANK
+(reads a line from stdin), fail_seed:N (fails where train.seed is N), curve:NAME (records a val/loss
+that falls in ten steps and is the lower at its end the nearer optimizer.lr is to 0.01; above 1 it
+fails; half-way it waits for the file NAME-RATE, where NAME is not empty).
 """
 
 import json
@@ -49,6 +49,8 @@ def main(run_dir: Path, number: int) -> None:
         act(what, stop)
     while what == "deaf" or (what not in ("finish", "ask") and not stop()):
         time.sleep(0.02)
+    if what == "linger":
+        time.sleep(7)
     if attempt.rank == 0:
         save(run_dir / "checkpoints" / "step-00000100")
         outcome = "stopped" if stop() else "finished"

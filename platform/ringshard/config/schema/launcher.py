@@ -60,11 +60,14 @@ class Launcher:
     max_restarts: int = 1
     """slurm only: how often the ranks are started again in place, after one of them died."""
     max_crashes: int = 3
-    """slurm only: how often a job that crashed, or lost a node, is queued again."""
+    """slurm only: how often a job that crashed, or lost a node, is queued again; it is not after a
+    crash with nothing new saved, nor after two nodes in a row were lost so."""
     max_timeouts: int = 100
-    """slurm only: how often a run that reached its time limit is queued again."""
+    """slurm only: how often a run that reached its time limit is queued again; it is not with
+    nothing new saved."""
     lead_s: int | None = None
-    """slurm only: how long before its time limit a run stops and saves; null: three times the
-    longest checkpoint of the run so far and a minute, 120 where none was saved yet [s]."""
+    """slurm only: how long before its time limit a run stops and saves, half of the time at most;
+    null: three times the longest checkpoint of the run so far and a minute, looked up when an
+    attempt begins, 120 where none was saved yet [s]."""
     stop_timeout_s: float = 60.0
     """local only: how long a stopped run may take to save and end before it is killed [s]."""

@@ -11,9 +11,10 @@ from ringshard.config.schema.job import Job
 from ringshard.launch.freeze import freeze
 from ringshard.launch.housekeeping import NotCancelledError, cancel
 from ringshard.launch.identity import Run
+from ringshard.launch.prepare import prepare_runs
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.show import short
-from ringshard.launch.start import create_stores, prepare
+from ringshard.launch.start import create_stores
 from ringshard.launch.state import Queue, QueueWatch, State, job_id, state
 from ringshard.launch.together import start_agent
 
@@ -65,7 +66,7 @@ class Here:
 
     def prepare(self, run: Run) -> None:
         """See Place."""
-        prepare([run])
+        prepare_runs([run])
 
     def start(self, run: Run) -> None:
         """See Place."""
@@ -114,7 +115,7 @@ class OnSlurm:
 
     def prepare(self, run: Run) -> None:
         """See Place; data that are missing are prepared by a job."""
-        self._missing = prepare([run], ready_only=True)
+        self._missing = prepare_runs([run], ready_only=True)
 
     def start(self, run: Run) -> None:
         """See Place."""

@@ -13,20 +13,32 @@ from typing import NoReturn
 import psutil
 
 from ringshard.config.schema.job import Job
+from ringshard.config.schema.launcher import Launcher
 from ringshard.files import is_listed, read_json, write_json
 from ringshard.launch import show, torchrun, tracker
-from ringshard.launch.failure import first_failure
+from ringshard.launch.failure import first_failure, has_failed
 from ringshard.launch.orphans import adopt_orphans, kill_descendants
 from ringshard.launch.rundir import Outcome, RunDir, RunningError
 from ringshard.launch.slurm import attempt as attempts
 from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.limit import Clock, end_of
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.request import wait_s
 from ringshard.launch.slurm.signals import CHECKPOINT, Noted, Signals, blocked, look_every_s
-from ringshard.launch.slurm.verdict import CANCELLED, PREEMPTED, TIMEOUT, Verdict, judge, refuse
+from ringshard.launch.slurm.verdict import (
+    CANCELLED,
+    CRASHED,
+    PREEMPTED,
+    TIMEOUT,
+    Verdict,
+    judge,
+    refuse,
+)
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
 
+FIRST_STEP = "first-step.json"
+"""Of an attempt, once rank 0 has made a step."""
 _TICK_S = 0.05
 _IDLE_S = 0.3
 """How long torchrun may be without ranks once a stop was asked for: then all is saved."""
@@ -45,7 +57,7 @@ class Agent:
     """The attempt that was submitted."""
     module: str
     lead_s: int
-    """How long before the time limit Slurm sends its signal [s]."""
+    """How long before the time limit Slurm sends its signal, as was asked at submission [s]."""
     kill_wait_s: int
     """How long Slurm waits between SIGTERM and SIGKILL [s]."""
     node: Node = field(default_factory=Node.here)
@@ -56,7 +68,7 @@ class Agent:
         self.signals.collect()
         adopt_orphans()
         with _claimed(self.run) if self.node.is_first else nullcontext():
-            number = attempts.enter(self.run, self.first, self.node)
+            number = attempts.enter(self.run, self.first, self.node, self.lead_s)
             try:
                 self._attempt(number)
             except Exception as error:
@@ -68,10 +80,8 @@ class Agent:
         folder = self.run.attempt(number)
         job = self.run.job(number)
         noted = Noted(folder / "nodes", self.node.index, len(self.node.hosts), self.signals)
-        lost = attempts.crashes(self.run, self.first, number)
-        if self.node.is_first and (refused := refuse(lost, job.launcher)):
-            self._finish(number, refused, 1)
-            raise RuntimeError(refused.why)
+        if self.node.is_first:
+            self._refuse(number, job.launcher)
         with attempts.output_to(folder / f"node-{self.node.index}.log"):
             tracking = tracker.start(job, self.run.path, number, self.node.index, on_cluster=True)
             code = self._ranks(job, number, noted, tracking)
@@ -79,6 +89,13 @@ class Agent:
                 self._end(number, job, code, noted, tracking)
             else:
                 self._follow(folder, code, wait_s(job))
+
+    def _refuse(self, number: int, launcher: Launcher) -> None:
+        before = (self.run, self.first, number)
+        crashes, in_vain = attempts.crashes(*before), attempts.in_vain(*before)
+        if refused := refuse(crashes, in_vain, launcher):
+            self._finish(number, refused, 1)
+            raise RuntimeError(refused.why)
 
     def _ranks(self, job: Job, number: int, noted: Noted, tracking: Tracker) -> int:
         """Starts torchrun and waits for its end, which a signal brings about; no rank outlives it.
@@ -88,9 +105,15 @@ class Agent:
         meeting = self.node.meeting(job.launcher.max_restarts)
         with blocked():
             ranks = torchrun.start(job, self.run.path, number, self.module, meeting)
-        patience = patience_s(self.lead_s, self.kill_wait_s)
-        watch = _Watch(ranks, self.run.attempt(number), noted, patience, self.node)
+        lead_s = attempts.lead_s(self.run, number)
+        is_late = self.node.is_first and lead_s > self.lead_s
+        folder, patience = self.run.attempt(number), patience_s(lead_s, self.kill_wait_s)
+        clock = Clock(self.node.job_id, lead_s, folder / FIRST_STEP) if is_late else None
+        watch = _Watch(ranks, folder, noted, patience, self.node)
         while ranks.poll() is None:
+            if clock and clock.rings():
+                print(f"saving takes long: {lead_s} s before the time limit, Slurm is not awaited")
+                self.signals.note(CHECKPOINT)
             watch.look()
             time.sleep(_TICK_S)
         kill_descendants(spared=tracking.spared)
@@ -98,7 +121,7 @@ class Agent:
 
     def _end(self, number: int, job: Job, code: int, noted: Noted, tracking: Tracker) -> None:
         """The first node judges the attempt, tells all, and does what follows from it."""
-        reason, came_to = self._reason(noted, job), self.run.result(number).get("outcome")
+        reason, came_to = self._reason(noted, number), self.run.result(number).get("outcome")
         if reason is None and came_to == "stopped" and code == 0:  # a rank alone was signalled
             reason = PREEMPTED
         self._wait_for_peers(number, _PEERS_S[reason is not None])
@@ -122,16 +145,16 @@ class Agent:
             _await_term(self.signals, len(self.signals.came), patience_s)
         self._leave(outcome, folder)
 
-    def _reason(self, noted: Noted, job: Job) -> str | None:
+    def _reason(self, noted: Noted, number: int) -> str | None:
         """Why this attempt was asked to stop."""
         first = noted.first()
         if first is None:
             return None
         if first[0] != CHECKPOINT:
             return CANCELLED
-        return TIMEOUT if self._at_time_limit(job) else PREEMPTED
+        return TIMEOUT if self._at_time_limit(attempts.lead_s(self.run, number)) else PREEMPTED
 
-    def _at_time_limit(self, job: Job) -> bool:
+    def _at_time_limit(self, lead_s: int) -> bool:
         """Slurm sends one and the same signal for both; a preempted job has a PreemptTime."""
         try:
             facts = queue.facts(self.node.job_id)
@@ -139,11 +162,9 @@ class Agent:
             return False
         if facts.get("PreemptTime", "None") not in ("None", "Unknown", "N/A"):
             return False
-        try:
-            end = time.mktime(time.strptime(facts.get("EndTime", ""), "%Y-%m-%dT%H:%M:%S"))
-        except ValueError:  # no limit at all
-            return False
-        return end - time.time() < self.lead_s + 90  # Slurm signals up to a minute early
+        end = end_of(facts)
+        # Slurm signals up to a minute early.
+        return end is not None and end - time.time() < lead_s + 90
 
     def _wait_for_peers(self, number: int, patience_s: float) -> None:
         """A node that leaves before the others have written would have them killed by srun."""
@@ -157,8 +178,10 @@ class Agent:
         came = [name for name, _ in self.signals.came]
         why = (self.run.why_stopped(number) if verdict.why == CANCELLED else None) or verdict.why
         details = {"why": why, "signals": came, "ranks_rc": code, "time": time.time()}
-        if verdict.outcome is Outcome.failed and verdict.why == "crashed":
-            details["error"] = first_failure(self.run.attempt(number)).message
+        folder, failed = self.run.attempt(number), verdict.outcome is Outcome.failed
+        if failed and (why == CRASHED or has_failed(folder)):
+            message = first_failure(folder).message
+            details["error"] = message if why == CRASHED else f"{why}: {message}"
         self.run.finish(number, verdict.outcome, details | {"step": self.run.newest_step()})
 
     def _queue_again(self, number: int, verdict: Verdict, code: int) -> None:
@@ -167,7 +190,7 @@ class Agent:
         try:
             queue.requeue(self.node.job_id)
         except queue.SlurmError as error:
-            stopped = Outcome.failed if verdict.why == "crashed" else Outcome.killed
+            stopped = Outcome.failed if verdict.why == CRASHED else Outcome.killed
             why = f"{verdict.why}, and can't be queued again ({error})"
             self._finish(number, Verdict(stopped, why), code)
             raise RuntimeError(why) from error
@@ -219,7 +242,7 @@ class _Watch:
         name, came = first
         torchrun.tell_ranks(self._ranks, self._told)
         late = time.time() - came > self._patience_s[name]
-        self._stepped = self._stepped or (self._folder / "first-step.json").exists()
+        self._stepped = self._stepped or (self._folder / FIRST_STEP).exists()
         if late or not self._stepped or self._idle():  # before the first step nothing is saved
             self._ranks.kill()
 

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from ringshard.config.schema.reader import as_yaml
 from ringshard.files import is_listed, read_json, whole_folder, write_json, write_whole
 from ringshard.launch.rundir import Outcome, RunDir
+from ringshard.launch.slurm import limit
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.verdict import TIMEOUT, Past
 
@@ -23,10 +25,11 @@ _STARTED = "started.json"
 _PATIENCE_S = 600.0
 
 
-def enter(run: RunDir, first: int, node: Node) -> int:
+def enter(run: RunDir, first: int, node: Node, asked_s: int) -> int:
     """The number of the attempt that this job makes, whose folder is there when this returns.
 
-    first: the attempt that was submitted; each time that the job is queued again is another one.
+    first: the attempt that was submitted; each time that the job is queued again is another one;
+    asked_s: the notice before its time limit that was asked of Slurm then.
     """
     number = first + node.restart
     folder = run.attempt(number)
@@ -41,9 +44,15 @@ def enter(run: RunDir, first: int, node: Node) -> int:
     _take_data(folder)
     (folder / "nodes").mkdir(exist_ok=True)
     run.clear_markers()
-    started = {"time": time.time(), "pid": os.getpid(), "step": run.newest_step(), **node.record()}
-    write_json(folder / _STARTED, started)
+    lead = max(asked_s, limit.lead_s(run.job(number), run))
+    told = {"time": time.time(), "pid": os.getpid(), "step": run.newest_step(), "lead_s": lead}
+    write_json(folder / _STARTED, told | node.record())
     return number
+
+
+def lead_s(run: RunDir, number: int) -> int:
+    """How long before its time limit an attempt is to stop, as its first node has found [s]."""
+    return int((read_json(run.attempt(number) / _STARTED) or {})["lead_s"])
 
 
 def _take_data(folder: Path) -> None:
@@ -82,6 +91,20 @@ def past(run: RunDir, first: int, now: int, reason: str | None) -> Past:
 def crashes(run: RunDir, first: int, now: int) -> int:
     """Attempts from `first` to before `now` that failed, or began and left no word."""
     return sum(_crashed(run.attempt(number)) for number in range(first, now))
+
+
+def in_vain(run: RunDir, first: int, now: int) -> int:
+    """The last of these in a row that began, left no word and saved nothing new."""
+    newest = run.newest_step()
+    folders = (run.attempt(number) for number in range(now - 1, first - 1, -1))
+    return sum(1 for _ in takewhile(lambda folder: _is_in_vain(folder, newest), folders))
+
+
+def _is_in_vain(folder: Path, newest: int) -> bool:
+    began = read_json(folder / _STARTED)
+    if began is None or (folder / "exit.json").exists():
+        return False
+    return int(began["step"]) >= newest
 
 
 def _crashed(folder: Path) -> bool:

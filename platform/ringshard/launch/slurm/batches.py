@@ -9,13 +9,10 @@ from typing import Any
 from ringshard.config.schema.job import Job
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
+from ringshard.launch.slurm.limit import lead_s
 from ringshard.launch.slurm.request import Request, python_of, resources
 from ringshard.launch.slurm.submission import Submission, folder_of, name_of
 from ringshard.launch.slurm.task import Task
-from ringshard.tracking.spool import read_spool, spools
-
-LEAD_S = 120
-"""Notice before the time limit as long as no checkpoint was measured [s]."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +26,8 @@ class Planned:
 
     @property
     def lead_s(self) -> int:
-        """How long before its time limit the job is told [s]; half of the time at most."""
-        asked, limit = self.job.launcher.lead_s, self.job.hardware.slurm.time_minutes
-        lead = asked or _measured(self.dir) or LEAD_S
-        return lead if limit is None else max(1, min(lead, limit * 30))
+        """How long before its time limit Slurm tells the job [s]."""
+        return lead_s(self.job, self.dir)
 
     def task(self) -> Task:
         """What the nodes call."""
@@ -73,14 +68,3 @@ def after(submission: Submission, job_id: str) -> Submission:
     before = asked.get("dependency")
     asked["dependency"] = f"{before},afterany:{job_id}" if before else f"afterany:{job_id}"
     return replace(submission, request=replace(submission.request, resources=asked))
-
-
-def _measured(run: RunDir) -> int | None:
-    """Three times the longest checkpoint that the run recorded, and a minute [s]."""
-    took = [
-        record.metrics["checkpoint/write_s"]
-        for spool in spools(run.path)
-        for record, _ in read_spool(spool.path)
-        if record and "checkpoint/write_s" in record.metrics
-    ]
-    return round(3 * max(took)) + 60 if took else None

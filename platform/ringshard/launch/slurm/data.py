@@ -17,7 +17,7 @@ from ringshard.config.schema.reader import plain
 from ringshard.errors import ConfigError
 from ringshard.files import read_json, write_json
 from ringshard.launch.slurm import queue
-from ringshard.launch.slurm.batches import LEAD_S
+from ringshard.launch.slurm.limit import LEAD_S
 from ringshard.launch.slurm.request import Request, python_of, resources
 from ringshard.launch.slurm.submission import Submission, folder_of, submit
 
@@ -51,17 +51,23 @@ class Preparation:
         write_json(folder / _ANSWER, answer)
 
 
-def prepared_by(job: Job, root: Path, source: Path | None) -> Preparing:
-    """The job that prepares the data of another; one that waits or runs already is taken."""
+def preparation(job: Job, root: Path, source: Path | None) -> Submission:
+    """What sbatch is given for the data of a job; its name is that of the data."""
     key = json.dumps([str(root), leaves(job.data), plain(job.user)], sort_keys=True)
     name = f"data-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     folder = folder_of(root, name)
+    asked = resources(_on_one_cpu(job), LEAD_S, source, [], None)
+    request = Request(name, folder, asked, python_of(job))
+    return Submission(request, [Preparation(str(folder))])
+
+
+def prepared_by(job: Job, root: Path, source: Path | None) -> Preparing:
+    """The job that prepares the data of another; one that waits or runs already is taken."""
+    submission = preparation(job, root, source)
+    name, folder = submission.request.name, submission.request.folder
     for queued in queue.read_queue().values():
         if queued.name == name:
             return Preparing(queued.job_id, str(folder))
-    asked = resources(_on_one_cpu(job), LEAD_S, source, [], None)
-    request = Request(name, folder, asked, python_of(job))
-    submission = Submission(request, [Preparation(str(folder))])
 
     def write() -> None:
         (folder / _ERROR).unlink(missing_ok=True)

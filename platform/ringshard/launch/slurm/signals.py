@@ -25,7 +25,11 @@ class Signals:
 
     def remember(self, number: int, _frame: FrameType | None) -> None:
         """The signal handler."""
-        self.came.append((signal.Signals(number).name, time.time()))
+        self.note(signal.Signals(number).name)
+
+    def note(self, name: str) -> None:
+        """The same by name."""
+        self.came.append((name, time.time()))
 
     def collect(self) -> None:
         """Takes the place of submitit's handlers; what was blocked stays so."""

@@ -18,7 +18,7 @@ from ringshard.launch.identity import Run
 from ringshard.launch.rundir import RunDir
 from ringshard.launch.slurm import queue
 from ringshard.launch.slurm.batches import Planned, after, batches
-from ringshard.launch.slurm.data import Preparing, prepared_by
+from ringshard.launch.slurm.data import Preparing, preparation, prepared_by
 from ringshard.launch.slurm.request import BLOCK
 from ringshard.launch.slurm.submission import Submission, submit
 from ringshard.launch.snapshot import Frozen, snapshot
@@ -75,17 +75,45 @@ def plan(runs: list[Run], module: str) -> list[Planned]:
     return [Planned(run.job, run.dir, run.dir.last_attempt() + 1, module) for run in runs]
 
 
-def scripts(runs: list[Run], module: str = "ringshard.train") -> list[tuple[str, list[str]]]:
-    """What sbatch would be given, each script with the folders of its runs; nothing is written."""
+def scripts(
+    runs: list[Run], missing: list[Job], module: str = "ringshard.train"
+) -> Iterator[tuple[str, str]]:
+    """What sbatch would be given, each script with whose it is; nothing is written.
+
+    missing: jobs whose data a job of their own would prepare first. For the number of a job that
+    there is not yet stands its name.
+    """
     launcher, root = runs[0].job.launcher, Path(runs[0].job.output.root)
     source = snapshot(launcher.snapshot, runs[0].job.user, root, write=False).source
-    found = []
+    prepares = {id(one): preparation(one, root, source) for one in missing}
+    for one in {one.request.name: one for one in prepares.values()}.values():
+        yield one.request.script(1), "the job that prepares the data"
+    jobs = {key: Preparing(one.request.name, "") for key, one in prepares.items()}
     before: Submission | None = None
-    for one in batches(plan(runs, module), source, dependencies(runs[0]), _max_array()):
+    waits_for = _waits_for(runs, jobs)
+    for one, _ in _submissions(plan(runs, module), waits_for, source, dependencies(runs[0])):
         chained = after(one, before.request.name) if before and launcher.max_parallel else one
-        found.append((chained.request.script(len(one.tasks)), [task.run_dir for task in one.runs]))
+        yield chained.request.script(len(one.tasks)), ", ".join(task.run_dir for task in one.runs)
         before = one
-    return found
+
+
+def _waits_for(runs: list[Run], jobs: dict[int, Preparing]) -> dict[Path, Preparing]:
+    """Which job prepares the data of each run whose own job is among those."""
+    return {run.dir.path: jobs[id(run.job)] for run in runs if id(run.job) in jobs}
+
+
+def _submissions(
+    planned: list[Planned],
+    data: dict[Path, Preparing],
+    source: Path | None,
+    follows: list[str],
+) -> Iterator[tuple[Submission, Preparing | None]]:
+    """What is submitted, each with the job that prepares its data."""
+    for waits_for in dict.fromkeys(data.get(run.dir.path) for run in planned):
+        alike = [run for run in planned if data.get(run.dir.path) == waits_for]
+        needs = follows + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
+        for submission in batches(alike, source, needs, _max_array()):
+            yield submission, waits_for
 
 
 def submit_all(
@@ -102,18 +130,15 @@ def submit_all(
     follows = dependencies(runs[0])
     code, found = snapshot(job.launcher.snapshot, job.user, root), code_of(job.user)
     by_path = {str(run.dir.path): _frozen(run, code) for run in runs}
-    data = {id(one): prepared_by(one, root, code.source) for one in missing}
-    last = None
-    for waits_for in dict.fromkeys(data.get(id(run.job)) for run in runs):
-        alike = [run for run in runs if data.get(id(run.job)) == waits_for]
-        planned = plan([by_path[str(run.dir.path)] for run in alike], module)
-        needs = follows + ([f"afterok:{waits_for.job_id}"] if waits_for else [])
-        for submission in batches(planned, code.source, needs, _max_array()):
-            if last and job.launcher.max_parallel:  # else each array would run that many
-                submission = after(submission, last)
-            members = [by_path[task.run_dir] for task in submission.runs]
-            last = _submit(command, root, submission, members, waits_for, found)
-            yield last, members
+    jobs = {id(one): prepared_by(one, root, code.source) for one in missing}
+    planned, last = plan(list(by_path.values()), module), None
+    data = _waits_for(runs, jobs)
+    for submission, waits_for in _submissions(planned, data, code.source, follows):
+        if last and job.launcher.max_parallel:  # else each array would run that many
+            submission = after(submission, last)
+        members = [by_path[task.run_dir] for task in submission.runs]
+        last = _submit(command, root, submission, members, waits_for, found)
+        yield last, members
 
 
 def _submit(

@@ -67,9 +67,17 @@ def _after_crash(past: Past, launcher: Launcher) -> Verdict:
     return Verdict(Outcome.requeued, CRASHED)
 
 
-def refuse(crashes: int, launcher: Launcher) -> Verdict | None:
-    """Why a job that Slurm has queued again by itself must not begin; None: it may."""
+def refuse(crashes: int, in_vain: int, launcher: Launcher) -> Verdict | None:
+    """Why a job that Slurm has queued again by itself must not begin; None: it may.
+
+    in_vain: attempts in a row that left no word and nothing new saved; one may have had bad luck
+    with its node.
+    """
     limit = launcher.max_crashes
-    if crashes <= limit:
-        return None
-    return Verdict(Outcome.failed, f"{CRASHED} more than launcher.max_crashes={limit} times")
+    if in_vain > 1:
+        return Verdict(
+            Outcome.failed, f"{CRASHED} or lost a node {in_vain} times with nothing new saved"
+        )
+    if crashes > limit:
+        return Verdict(Outcome.failed, f"{CRASHED} more than launcher.max_crashes={limit} times")
+    return None
