@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,9 +31,11 @@ from ringshard.launch import tracker
 from ringshard.launch.stop import StopRequests
 from ringshard.launch.tracker import Tracker
 from ringshard.tracking import delivery, shipper, store
+from ringshard.tracking.batches import batches
 from ringshard.tracking.delivery import Shipper
 from ringshard.tracking.remote import RemoteRun
-from ringshard.tracking.spool import Spool
+from ringshard.tracking.repeats import Repeats
+from ringshard.tracking.spool import Spool, spools
 
 
 def start(run: Any, attempt: int = 1) -> subprocess.Popen[str]:
@@ -322,6 +325,20 @@ def test_what_is_not_finite_arrives_as_nan_once(run: Any) -> None:
     values = history(run)
     assert [step for step, _ in values] == [0, 1, 2]
     assert all(math.isnan(value) for _, value in values)
+
+
+def test_the_memory_of_shipping_grows_with_the_run(tmp_path: Path) -> None:
+    """A hundred thousand points, of which a request takes a thousand."""
+    spool = Spool(tmp_path, 1)
+    for step in range(10_000):
+        spool.log(step, {f"train/metric_{number}": step / 3 for number in range(10)})
+    (file,) = spools(tmp_path)
+    tracemalloc.start()
+    sizes = [len(b.points) for b in batches(file, 0, 1000, Repeats(file, [], lambda *_: True))]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sizes == [1000] * 100
+    assert peak < 2 * 2**20, f"{peak:,} bytes"
 
 
 def test_keys_that_mlflow_refuses_are_renamed(run: Any) -> None:
