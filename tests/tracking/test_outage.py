@@ -301,7 +301,9 @@ def test_a_whole_run_fails_or_is_incomplete_without_its_server(
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "outputs/runs").iterdir()
     steps = curve(path, "perf/step_s")
-    print(f"{server_is}: {time.monotonic() - begun:.1f} s in all, median step {median(steps):.4f} s")
+    print(
+        f"{server_is}: {time.monotonic() - begun:.1f} s in all, median step {median(steps):.4f} s"
+    )
     gate.open()
     line = [sys.executable, "-m", "ringshard.cli", "track", "sync", str(path)]
     assert subprocess.run(line, capture_output=True).returncode == 0

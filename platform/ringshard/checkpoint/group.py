@@ -31,7 +31,7 @@ def on_first_rank(action: Callable[[], T], group: dist.ProcessGroup | None) -> T
 
 
 def raised_by_all(action: Callable[[], T], group: dist.ProcessGroup | None) -> T:
-    """What `action` returns on this rank; what one raises is raised on all, the first of several."""
+    """What `action` returns on this rank; what one raises all do, the first of several."""
     if group is None:
         return action()
     outcome: list[T] = []

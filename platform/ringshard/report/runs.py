@@ -86,8 +86,9 @@ class Run:
 
     @property
     def newest(self) -> Sequence[Mapping[str, Curve]]:
-        """What each start of the ranks of its newest attempt has recorded."""
-        return [s.curves for s in self.recorded.segments if s.is_of_ranks(self.attempt)]
+        """What each start of the ranks of its newest attempt has recorded for the first time, which
+        is what MLflow has of it as well."""
+        return [s.curves for s in self.recorded.fresh() if s.is_of_ranks(self.attempt)]
 
     @cached_property
     def recorded(self) -> record.Recorded:
