@@ -117,7 +117,7 @@ class RemoteRun:
         return [self._between(*span) for span in pairwise([*begins.tolist(), math.inf])]
 
     def _between(self, begin: float, end: float) -> dict[str, Curve]:
-        kept = {}
+        kept: dict[str, Curve] = {}
         for key in ("perf/tokens_per_s", "perf/mfu", "train/tokens"):
             if key in self.curves:
                 curve = self.curves[key]
