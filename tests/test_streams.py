@@ -9,6 +9,8 @@ from runs import curve
 from tracking.conftest import RunFolder
 from tracking.shipped import history, remote
 
+from ringshard.report.runs import find
+
 ROOT = Path(__file__).parents[1]
 TRAIN = f"{sys.executable} {ROOT / 'jobs/train.py'}"
 COMMANDS = [
@@ -48,6 +50,7 @@ def test_a_run_whose_output_nobody_takes_has_no_end_in_mlflow(end: str, tmp_path
     run = RunFolder.of(path, f"sqlite:///{tmp_path / 'outputs/mlflow.db'}", "ringshard")
     assert remote(run).info.status == "FINISHED"
     assert dict(history(run)) == curve(path) and len(curve(path)) == 6
+    assert find([path])[0].state == "done"
 
 
 CHILD = """

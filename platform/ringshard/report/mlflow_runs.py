@@ -75,10 +75,11 @@ class RemoteRun:
 
     @property
     def state(self) -> str:
-        """Where it stands, perhaps diverged."""
+        """Where it stands, perhaps diverged, perhaps with an incomplete record."""
         told = _STATES.get(self.run.info.status, str(self.run.info.status).lower())
         norm = self.run.data.metrics.get("train/grad_norm", 0.0)
-        return told if math.isfinite(norm) else f"{told}, diverged"
+        told = told if math.isfinite(norm) else f"{told}, diverged"
+        return f"{told}, incomplete" if "ringshard.incomplete" in self.run.data.tags else told
 
     @cached_property
     def config(self) -> Mapping[str, object]:
