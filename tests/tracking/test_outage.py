@@ -160,6 +160,29 @@ def test_a_refused_hostname_is_a_failed_connection_or_costs_points(
     assert_whole(away, 100, "FAILED")
 
 
+def preflight(folder: Path, uri: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "jobs/preflight.py"), "sizes_mib=[0.001]", "seconds=0.01"]
+    command += [f"tracking.uri={uri}", f"tracking.experiment={folder.name}"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_server_that_takes_no_runs_passes_a_preflight_or_stops_it(
+    tmp_path: Path, gate: Gate
+) -> None:
+    refused = {}
+    refused["Connection refused"] = preflight(tmp_path, gate.uri)
+    gate.open(host=b"tracker01:5000")
+    refused["start it with --allowed-hosts"] = preflight(tmp_path, gate.uri)
+    for words, done in refused.items():
+        assert done.returncode == 0, done.stderr
+        assert f"warning   tracking: {gate.uri} takes no runs" in done.stdout
+        assert words in done.stdout
+    gate.open()
+    done = preflight(tmp_path, gate.uri)
+    assert (done.returncode, "warning" in done.stdout) == (0, False), done.stdout
+    assert f"{gate.uri} takes runs" in done.stdout
+
+
 def test_a_locked_database_costs_or_doubles_points(
     away: RunFolder, gate: Gate, server: Server
 ) -> None:

@@ -58,7 +58,7 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """Where it stands: the name of a State, perhaps diverged, perhaps incomplete: its record."""
+        """Where it stands: the name of a State, perhaps diverged, perhaps with lines lost."""
         told = self.dir.told(state(self.dir, self.queue()).name)
         return f"{told}, incomplete" if self.faults else told
 
