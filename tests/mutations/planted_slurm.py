@@ -60,8 +60,8 @@ BUGS = [
     Bug(
         "uncommitted files are left out of a snapshot",
         "platform/ringshard/launch/snapshot.py",
-        "if kind is Snapshot.copy else None",
-        "if False else None",
+        "if kind is Snapshot.copy else []",
+        "if False else []",
         f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
     ),
     Bug(

@@ -49,7 +49,7 @@ def _check(config: PreflightJob) -> None:
         raise ConfigError(f"sizes_mib={config.sizes_mib} and seconds must be above 0")
     read = Tracking(config.tracking.backend, config.tracking.uri, config.tracking.experiment)
     if config.tracking != read:
-        raise ConfigError("of tracking a preflight reads backend, uri and experiment: leave out the others")
+        raise ConfigError("tracking: a preflight reads backend, uri and experiment alone")
     if read.backend.ships:
         check_address(read.uri)
     refuse_secrets(Job(hardware=config.hardware))
