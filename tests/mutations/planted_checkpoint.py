@@ -8,14 +8,6 @@ DAMAGED = "tests/checkpoint/test_integrity.py::test_a_damaged_checkpoint_is_used
 
 BUGS = [
     Bug(
-        "what does not fit on one rank is told to that rank alone",
-        f"{CHECKPOINT}/load.py",
-        "lambda: _wanted(model, optimizer, averaged, metadata, manifest), group",
-        "lambda: _wanted(model, optimizer, averaged, metadata, manifest), None",
-        "tests/checkpoint/test_checkpoint.py"
-        "::test_a_tensor_that_one_rank_lacks_leaves_the_others_waiting",
-    ),
-    Bug(
         "rename before the manifest",
         f"{CHECKPOINT}/save.py",
         "    Manifest(files, about).write(unfinished)\n"
