@@ -5,6 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import curve
+from tracking.conftest import RunFolder
+from tracking.shipped import history, remote
+
+from ringshard.report.runs import find
 
 ROOT = Path(__file__).parents[1]
 TRAIN = f"{sys.executable} {ROOT / 'jobs/train.py'}"
@@ -24,6 +29,28 @@ def test_a_command_whose_output_nobody_takes_fails(command: str, end: str, tmp_p
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stderr) <= 1
+
+
+TINY = (
+    "data=text_files data.path=text.txt data.seq_len=32 data.split=position train.steps=6"
+    " parallelism=single hardware.processes_per_node=1 train.log_every=1 checkpoint.at_end=false"
+    " 'model.config={hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1,"
+    " num_attention_heads: 2, num_key_value_heads: 2}'"
+)
+
+
+@pytest.mark.rotated(2)
+@pytest.mark.parametrize("end", ["| head -n 1", ">&- 2>&-"])
+def test_a_run_whose_output_nobody_takes_has_no_end_in_mlflow(end: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("she sells sea shells by the sea shore. " * 100)
+    script = f"set -o pipefail; {TRAIN} {TINY} {end}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "outputs/runs").iterdir()
+    run = RunFolder.of(path, f"sqlite:///{tmp_path / 'outputs/mlflow.db'}", "ringshard")
+    assert remote(run).info.status == "FINISHED"
+    assert dict(history(run)) == curve(path) and len(curve(path)) == 6
+    assert find([path])[0].state == "done"
 
 
 CHILD = """

@@ -104,6 +104,7 @@ def show(run: One) -> None:
         "state": f"{stands.name}: {stands.value}" + (f" (sacct: {accounted})" if accounted else ""),
         "job": job_id(found) or "none",
         "error": error(found, stands),
+        "record": "; ".join(whole.faults),
         "pinned": "yes" if housekeeping.is_pinned(found) else "",
         "size": housekeeping.readable(housekeeping.size(found.path)),
     }

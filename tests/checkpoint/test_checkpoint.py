@@ -201,6 +201,19 @@ def test_every_difference_is_listed_before_any_tensor_is_touched(saved: Any) -> 
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_a_tensor_that_one_rank_lacks_leaves_the_others_waiting(saved: Any) -> None:
+    def loaded() -> str:
+        run = Run()
+        if torch.distributed.get_rank() == 1:
+            del run.model.forwards
+        with pytest.raises(ConfigError) as error:
+            run.load(saved[0])
+        return str(error.value)
+
+    told = run_ranks(2, loaded, timeout_s=30)
+    assert told[0] == told[1] and "unknown here: model.forwards" in told[0]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import io
 import json
+import multiprocessing
 import os
 import random
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ranks import run_ranks
 
 from ringshard.checkpoint import directory, load, manifest
 from ringshard.checkpoint.directory import committed, pin, pins, reading
+from ringshard.checkpoint.export import to_torch
 from ringshard.checkpoint.manifest import DamagedError, Manifest
 from ringshard.checkpoint.save import Place, save
 from ringshard.config.schema.checkpoint import Verify
@@ -253,6 +255,56 @@ def test_pinned_regular_and_read_checkpoints_are_removed(tmp_path: Path) -> None
     path = save(place, run.state, run.model, run.optimizer, None)
     assert list(committed(tmp_path)) == [2, 4, 6, 7]
     assert pins(tmp_path) == {"mine": "step-00000002"} and path.name == "step-00000007"
+
+
+def resumes(path: Path, _: Path) -> None:
+    Run(seed=9, sharded=False).load(path)
+
+
+def evaluates(path: Path, _: Path) -> None:
+    load.load(path, Run(seed=9, sharded=False).model, None, None)
+
+
+def exports(path: Path, target: Path) -> None:
+    to_torch(path, target)
+
+
+@pytest.mark.parametrize("read", [resumes, evaluates, exports])
+def test_a_checkpoint_is_removed_that_another_process_reads(
+    read: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    """Which has verified its bytes, and has not read them yet."""
+    run, context = Run(sharded=False), multiprocessing.get_context("fork")
+    for run.step in (1, 2):
+        run.save(tmp_path)
+    verified, go_on = context.Event(), context.Event()
+
+    def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            result = function(*args)
+            verified.set()
+            assert go_on.wait(60)
+            return result
+
+        return call
+
+    def other() -> None:
+        for name in ("check_items", "verified"):
+            setattr(Manifest, name, slowly(getattr(Manifest, name)))
+        read(tmp_path / "step-00000001", tmp_path / "model.pt")
+
+    reader = context.Process(target=other)
+    reader.start()
+    assert verified.wait(60)
+    run.step = 3
+    run.save(tmp_path, keep=1)
+    assert list(committed(tmp_path)) == [1, 3]
+    go_on.set()
+    reader.join()
+    assert reader.exitcode == 0
+    run.step = 4
+    run.save(tmp_path, keep=1)
+    assert list(committed(tmp_path)) == [4]
 
 
 @pytest.mark.parametrize("damage", [cut, remove])

@@ -1,5 +1,6 @@
 """Saving beside training: what is saved is what was there, and failures are told."""
 
+import itertools
 import os
 import resource
 import shutil
@@ -89,6 +90,27 @@ def test_a_failed_save_is_told_to_one_rank_or_ends_saving(
 ) -> None:
     for told, count in run_ranks(2, _on_a_disk_that_refuses, tmp_path, victim, at_once):
         assert "File too large" in told and count == 1
+
+
+@pytest.mark.parametrize("refused", [1, 3, 4])
+def test_a_failed_save_is_never_tried_again_or_for_ever(
+    refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the next one is due, and at the end as long as three in a row may fail."""
+    job, usage, tries = small_job(tmp_path, steps=8), shutil.disk_usage(tmp_path), itertools.count()
+
+    def full_at_first(_: Path) -> Any:
+        return usage._replace(free=0) if next(tries) < refused else usage
+
+    monkeypatch.setattr(shutil, "disk_usage", full_at_first)
+    if refused > job.checkpoint.max_failed_saves:
+        with pytest.raises(RuntimeError, match="0 bytes are free"):
+            run_attempt(job, tmp_path / "run", 1, world=2)
+        assert not committed(tmp_path / "run/checkpoints")
+    else:
+        run_attempt(job, tmp_path / "run", 1, world=2)
+        assert list(committed(tmp_path / "run/checkpoints")) == [8]
+    assert len(curve(tmp_path / "run")) == 8
 
 
 def test_a_run_that_waits_for_its_saves_takes_the_memory_of_a_copy(

@@ -23,6 +23,21 @@ BUGS = [
         "tests/tracking/test_shipper.py::test_points_that_mlflow_refused_are_sent_again",
     ),
     Bug(
+        "steps that a full disk took nothing of are missed by nobody",
+        f"{TRACKING}/unrecorded.py",
+        "missing += trained - reached",
+        "missing += 0",
+        "tests/tracking/test_shipper.py::test_lines_of_a_disk_that_stays_full_are_missed_by_nobody",
+    ),
+    Bug(
+        "an interrupted run has ended when it was shipped",
+        f"{TRACKING}/delivery.py",
+        "float(told or last_sign or",
+        "float(told or time.time() or",
+        "tests/tracking/test_shipper.py"
+        "::test_a_run_that_lies_elsewhere_is_another_run_or_doubles_points[KILLED-copied]",
+    ),
+    Bug(
         "a failed run is FINISHED",
         f"{TRACKING}/standing.py",
         'Outcome.failed: "FAILED"',
@@ -61,8 +76,8 @@ BUGS = [
     Bug(
         "a point is shipped twice after a restart, at another time",
         f"{TRACKING}/batches.py",
-        "time_ms = round(record.time * 1000)",
-        "import time\n    time_ms = round(time.time() * 1000)",
+        "return round(record.time * 1000)",
+        "import time\n    return round(time.time() * 1000)",
         "tests/tracking/test_shipper.py"
         "::test_a_shipper_killed_in_mid_run_leaves_nothing_out_and_nothing_twice",
     ),

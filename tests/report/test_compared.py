@@ -16,7 +16,7 @@ FIRST = (1, 0, [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)])
 def test_speed_mixes_attempts_on_other_hardware_or_counts_how_ranks_warm_up(tmp_path: Path) -> None:
     """100 tokens at 200/s, and after the ranks were started again 300 at 600/s: 400 in a second."""
     second: Reports = [(40, 4000, 1.0), (41, 4100, 200.0)]
-    third: Reports = [(40, 4000, 2.0), (43, 4300, 600.0)]
+    third: Reports = [(42, 4200, 2.0), (45, 4500, 600.0)]
     rated(tmp_path, FIRST, (2, 0, second), (2, 1, third))
     (run,) = find([tmp_path])
     assert tokens_per_s(run) == pytest.approx(400)

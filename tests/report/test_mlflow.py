@@ -1,23 +1,25 @@
 """Runs read from MLflow are those of the folders that were shipped to it."""
 
 import json
-import os
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from report.commands import ringshard
-from report.folders import CREATED, made, rated, report
+from report.folders import CREATED, Reports, made, rated
 
 from ringshard.errors import ConfigError
+from ringshard.report import mlflow_points
 from ringshard.report.compare import notes
-from ringshard.report.compared import along, step, tokens_per_s
+from ringshard.report.compared import along, mfu, step, tokens_per_s
 from ringshard.report.groups import differences
+from ringshard.report.mlflow_points import Points
 from ringshard.report.mlflow_runs import RemoteRun
 from ringshard.report.mlflow_runs import find as find_in_mlflow
 from ringshard.report.runs import Run, find
 from ringshard.tracking import shipper, store
+from ringshard.tracking.batches import ATTEMPT
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
     """Curves, configuration, state, axes, and where the time went."""
     for here, there in zip(*both[:2], strict=True):
         assert (there.name, there.state, step(there)) == (here.name, here.state, step(here))
-        assert set(there.curves) - set(here.curves) == set(here.goodput.metrics())
+        assert set(there.curves) - set(here.curves) == {ATTEMPT, *here.goodput.metrics()}
         for key, curve in here.curves.items():
             other = there.curves[key]
             assert np.array_equal(other.steps, curve.steps)
@@ -58,18 +60,35 @@ def test_a_run_of_mlflow_is_another_than_the_folder_it_came_from(
 def test_whether_a_metric_is_there_is_asked_by_reading_it(
     both: tuple[list[Run], list[RemoteRun], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was read is neither read nor put in order again."""
-    (run, *_) = find_in_mlflow(both[2], ["mine"])
+    """And one that is read is read of all runs together, and never again."""
+    (run, *others) = find_in_mlflow(both[2], ["mine"])
     asked: list[str] = []
-    ask = run.client.get_metric_history
+    read = Points._read
 
-    def noted(run_id: str, key: str) -> object:
+    def noted(self: Points, runs: list[str], key: str) -> Any:
         asked.append(key)
-        return ask(run_id, key)
+        return read(self, runs, key)
 
-    monkeypatch.setattr(run.client, "get_metric_history", noted)
+    monkeypatch.setattr(Points, "_read", noted)
     assert "val/loss" in run.curves and "val/other" not in run.curves and asked == []
     assert run.curves["val/loss"] is run.curves["val/loss"] and asked == ["val/loss"]
+    assert all(len(other.curves["val/loss"]) for other in others) and asked == ["val/loss"]
+
+
+def test_points_of_a_file_are_others_than_mlflow_gives(
+    both: tuple[list[Run], list[RemoteRun], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that it alone can read, and of a server, which is asked for several at once."""
+    of_file = find_in_mlflow(both[2], ["mine"])
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow_points, "_OF_ONE", "SELECT * FROM other_tables WHERE a = ? AND b = ?")
+        by_mlflow = find_in_mlflow(both[2], ["mine"])
+        for here, there in zip(of_file, by_mlflow, strict=True):
+            for key, curve in there.curves.items():
+                other = here.curves[key]
+                assert np.array_equal(other.steps, curve.steps)
+                assert np.array_equal(other.times, curve.times)
+                assert np.array_equal(other.values, curve.values, equal_nan=True)
 
 
 def test_a_command_reads_one_run_or_a_whole_experiment(
@@ -98,18 +117,30 @@ def test_a_sweep_is_its_parent_run_or_brings_runs_of_other_programs(
         assert [run.name for run in find_in_mlflow(uri, [name])] == ["member-0", "member-1"]
 
 
-def test_speed_in_mlflow_mixes_attempts_on_other_hardware(
-    both: tuple[list[Run], list[RemoteRun], str], tmp_path: Path
+FIRST: Reports = [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)]
+AGAIN: Reports = [(30, 3000, 1.0), (40, 4000, 2.0), (50, 5000, 700.0), (60, 6000, 500.0)]
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        pytest.param([(1, 0, FIRST)], id="one start"),
+        pytest.param([(1, 0, FIRST), (1, 1, AGAIN)], id="started again in place"),
+        pytest.param([(1, 0, FIRST), (2, 0, AGAIN)], id="queued again"),
+        pytest.param([(1, 0, FIRST), (2, 0, AGAIN), (2, 1, [(60, 6000, 3.0)])], id="twice"),
+        pytest.param([(1, 0, FIRST), (2, 0, [])], id="nothing yet"),
+    ],
+)
+def test_speed_in_mlflow_is_another_than_that_of_the_folder(
+    starts: list[tuple[int, int, Reports]],
+    both: tuple[list[Run], list[RemoteRun], str],
+    tmp_path: Path,
 ) -> None:
-    run = rated(tmp_path, (1, 0, [(10, 1000, 10.0), (20, 2000, 100.0), (30, 3000, 100.0)]))
-    (run / "attempts/1/exit.json").touch()
-    ended = time.time() + 0.01  # a file's own time may be some milliseconds behind
-    os.utime(run / "attempts/1/exit.json", (ended, ended))
-    shipper.sync(run, 1, both[2], "resumed")
-    report(run, 2, 0, [(40, 4000, 1.0), (50, 5000, 700.0)])
-    shipper.sync(run, 2, both[2], "resumed")
-    (found,) = find_in_mlflow(both[2], ["resumed"])
-    assert tokens_per_s(found) == pytest.approx(700)
+    path = rated(tmp_path, *starts)
+    shipper.sync(path, starts[-1][0], both[2], tmp_path.name)
+    (here,), (there,) = find([tmp_path]), find_in_mlflow(both[2], [tmp_path.name])
+    assert tokens_per_s(there) == pytest.approx(tokens_per_s(here))
+    assert mfu(there) == pytest.approx(mfu(here))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """Ranks, nodes and daemons that die: the run goes on from its newest checkpoint."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from runs import curve
 from slurm.cluster import SLOW, TWO, Cluster, Submitted, ranks, ringshard, submitted, until
 from slurm.test_signals import assert_same_curve
+from tracking.conftest import RunFolder
+from tracking.server import Server
+from tracking.shipped import history, remote
 
 from ringshard.checkpoint.directory import committed
 
@@ -45,6 +51,58 @@ def test_a_lost_node_and_a_restarted_slurmctld_lose_the_run(
     slurm.hurry(run.job)
     assert run.ends(2)["outcome"] == "done"
     assert_same_curve(run, undisturbed)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    """An MLflow server that all nodes reach."""
+    (folder / "server").mkdir()
+    found = Server(folder / "server")
+    found.start()
+    yield found
+    found.kill()
+
+
+def belongs(process: psutil.Process, run: Submitted) -> bool:
+    """Whether it is an agent of the job, or was started by one."""
+    with suppress(psutil.Error):
+        words = process.cmdline()
+        is_agent = any("submitit" in word for word in words)
+        if is_agent:
+            return process.environ().get("SLURM_JOB_ID") == run.job
+        return str(run.path) in words
+    return False
+
+
+def tracked(folder: Path, uri: str, experiment: str) -> tuple[Submitted, RunFolder]:
+    """A run at work of which MLflow knows."""
+    where = ("tracking.backend=mlflow", f"tracking.uri={uri}", f"tracking.experiment={experiment}")
+    run = submitted(folder, *TWO, *SLOW, *where, "train.steps=1000")
+    run.begins()
+    until((run.path / "track/shipped.json").exists, 60, "MLflow hears of the run")
+    there = RunFolder.of(run.path, uri, experiment)
+    assert remote(there).info.status == "RUNNING"
+    return run, there
+
+
+def test_a_cancelled_or_killed_job_is_running_in_mlflow_for_ever(
+    slurm: Cluster, folder: Path, server: Server
+) -> None:
+    uri = f"http://127.0.0.1:{server.port}"
+    cancelled, first = tracked(folder, uri, "cancelled")
+    slurm.slurm("scancel", cancelled.job)
+    until(lambda: remote(first).info.status == "KILLED", 120, "MLflow hears of the end")
+    assert remote(first).data.tags["ringshard.state"] == "killed: cancelled"
+    killed, second = tracked(folder, uri, "killed")
+    for process in [one for one in psutil.process_iter() if belongs(one, killed)]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    until(lambda: killed.job not in slurm.jobs(), 60, "the job is gone")
+    assert remote(second).info.status == "RUNNING"
+    reaped = ringshard(folder, "track", "reap", "outputs").stdout
+    assert f"{killed.path}: KILLED (interrupted" in reaped and cancelled.path.name not in reaped
+    assert remote(second).info.status == "KILLED"
+    assert dict(history(second)) == curve(killed.path)
 
 
 def test_training_that_fails_is_completed_for_slurm_or_queued_for_ever(

@@ -67,6 +67,7 @@ class Gate:
         self.port: int = self._listener.getsockname()[1]
         self._listener.close()
         self.host: bytes | None = None
+        self._delay_s = 0.0
         self._held: list[socket.socket] = []
         self._swallows = False
 
@@ -74,10 +75,10 @@ class Gate:
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def open(self, host: bytes | None = None) -> None:
-        """host: what the server is told that the client has asked for."""
+    def open(self, host: bytes | None = None, delay_s: float = 0.0) -> None:
+        """host: what the server is told that the client has asked for; delay_s: of what it asks."""
         self.close()
-        self.host, self._swallows = host, False
+        self.host, self._swallows, self._delay_s = host, False, delay_s
         self._listen()
 
     def hole(self) -> None:
@@ -115,6 +116,7 @@ class Gate:
                 if self.host:
                     asked = f"Host: 127.0.0.1:{self.port}".encode()
                     data = data.replace(asked, b"Host: " + self.host)
+                time.sleep(self._delay_s)
                 on.sendall(data)
 
 

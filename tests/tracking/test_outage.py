@@ -160,6 +160,29 @@ def test_a_refused_hostname_is_a_failed_connection_or_costs_points(
     assert_whole(away, 100, "FAILED")
 
 
+def preflight(folder: Path, uri: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "jobs/preflight.py"), "sizes_mib=[0.001]", "seconds=0.01"]
+    command += [f"tracking.uri={uri}", f"tracking.experiment={folder.name}"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_server_that_takes_no_runs_passes_a_preflight_or_stops_it(
+    tmp_path: Path, gate: Gate
+) -> None:
+    refused = {}
+    refused["Connection refused"] = preflight(tmp_path, gate.uri)
+    gate.open(host=b"tracker01:5000")
+    refused["start it with --allowed-hosts"] = preflight(tmp_path, gate.uri)
+    for words, done in refused.items():
+        assert done.returncode == 0, done.stderr
+        assert f"warning   tracking: {gate.uri} takes no runs" in done.stdout
+        assert words in done.stdout
+    gate.open()
+    done = preflight(tmp_path, gate.uri)
+    assert (done.returncode, "warning" in done.stdout) == (0, False), done.stdout
+    assert f"{gate.uri} takes runs" in done.stdout
+
+
 def test_a_locked_database_costs_or_doubles_points(
     away: RunFolder, gate: Gate, server: Server
 ) -> None:
@@ -281,11 +304,14 @@ def test_a_full_disk_stops_training_or_its_losses_are_not_told(
     assert remote(away).data.tags["ringshard.incomplete"] == f"{refused + damaged} lines lost"
 
 
-@pytest.mark.parametrize("is_away", [False, True], ids=["there", "swallows all"])
+@pytest.mark.parametrize("server_is", ["there", "half a second away", "swallowing all"])
 def test_a_whole_run_fails_or_is_incomplete_without_its_server(
-    tmp_path: Path, gate: Gate, is_away: bool
+    tmp_path: Path, gate: Gate, server_is: str
 ) -> None:
-    gate.hole() if is_away else gate.open()
+    if server_is == "swallowing all":
+        gate.hole()
+    else:
+        gate.open(delay_s=0.5 if server_is == "half a second away" else 0.0)
     command = [sys.executable, str(ROOT / "jobs/train.py"), *SMALL[6:]]
     command.remove("tracking=jsonl")
     command += ["data=text_files", "data.path=text.txt", "data.seq_len=64", "data.split=position"]
@@ -298,7 +324,9 @@ def test_a_whole_run_fails_or_is_incomplete_without_its_server(
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "outputs/runs").iterdir()
     steps = curve(path, "perf/step_s")
-    print(f"{is_away=}: {time.monotonic() - begun:.1f} s in all, median step {median(steps):.4f} s")
+    print(
+        f"{server_is}: {time.monotonic() - begun:.1f} s in all, median step {median(steps):.4f} s"
+    )
     gate.open()
     line = [sys.executable, "-m", "ringshard.cli", "track", "sync", str(path)]
     assert subprocess.run(line, capture_output=True).returncode == 0

@@ -1,5 +1,6 @@
 """A sweep is one run in MLflow above those of its members, whose status is theirs together."""
 
+import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from tracking.conftest import RunFolder
-from tracking.shipped import ship
+from tracking.shipped import expected, ship
 from typer import Exit
 
 from ringshard import cli
@@ -71,6 +72,28 @@ def test_members_that_start_at_once_have_several_parents_or_no_flat_tags(
         f"train.seed={seed}" for seed in range(4)
     ]
     assert len({tag["ringshard.config_hash"] for tag in tags}) == 1  # seeds can be averaged
+
+
+def test_eight_members_break_a_database_that_was_not_there(tmp_path: Path) -> None:
+    """Each ships in a process of its own, and the first one makes the file."""
+    uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
+    members = [RunFolder(tmp_path / "lr" / f"tiny-{seed}", uri, "lr") for seed in range(8)]
+    for member in members:
+        member.attempt(1)
+        member.train(1, range(20))
+    context = multiprocessing.get_context("fork")
+    shipping = [context.Process(target=ship, args=[member]) for member in members]
+    for process in shipping:
+        process.start()
+    for process in shipping:
+        process.join()
+    assert [process.exitcode for process in shipping] == [0] * 8
+    above = parent(members[0]).info.run_id
+    client = store.connect(uri)
+    children = [run.info.run_id for run in runs_in(members[0]) if run.info.run_id != above]
+    found = [client.get_metric_history(run_id, "train/loss") for run_id in children]
+    curves = [sorted((point.step, point.value) for point in points) for points in found]
+    assert curves == [expected(20)] * 8
 
 
 def end(member: RunFolder, outcome: str) -> None:

@@ -88,6 +88,44 @@ def test_a_sampler_outlives_its_agent(run: Any) -> None:
     assert not sampler.is_running() or sampler.status() == psutil.STATUS_ZOMBIE
 
 
+RESUMED = """
+import sys, time
+from pathlib import Path
+import psutil
+from ringshard.launch import tracker
+from ringshard.launch.orphans import adopt_orphans, kill_descendants
+from ringshard.launch.rundir import RunDir
+run, count = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+adopt_orphans()
+for attempt in range(1, count + 1):
+    tracker.start(run.job(1), run.path, attempt, node=1)
+    spool = run.path / "track" / f"spool-{attempt}.0-node-1.jsonl"
+    while not (spool.exists() and spool.stat().st_size):
+        time.sleep(0.01)
+    processes = psutil.Process().children(recursive=True)
+    print(*(p.num_threads() for p in processes if p.status() != psutil.STATUS_ZOMBIE), flush=True)
+    kill_descendants(spared=[])
+"""
+
+
+def test_a_run_resumed_often_has_as_many_samplers_or_counts_samples_twice(run: Any) -> None:
+    run.job.tracking.system_every_s = 0.05
+    for attempt in range(1, 21):
+        run.attempt(attempt)
+    command = [sys.executable, "-c", RESUMED, str(run.path), "20"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n" * 20  # one process with one thread each time
+    ship(run, 20)
+    key = "system/node-1/memory_gib"
+    spooled = [
+        (record.step, record.metrics[key])
+        for spool in (run.path / "track").glob("spool-*.0-node-1.jsonl")
+        for record, _ in read_spool(spool)
+        if record
+    ]
+    assert len(spooled) >= 20 and history(run, key) == sorted(spooled)
+
+
 def test_a_full_disk_ends_the_sampler(run: Any) -> None:
     run.job.tracking.system_every_s = 0.05
     run.attempt(1)

@@ -153,7 +153,7 @@ class FailsAfterLossOfALine:
     """After the first step the disk refuses a line, and the rank fails before the next one."""
 
     def after_step(self, trainer: Any, last: bool) -> None:
-        trainer.spool.log(1, {"train/odd": None})
+        trainer.sink.log(1, {"train/odd": None})
         raise RuntimeError("the lamp went out")
 
 

@@ -30,19 +30,20 @@ def on_first_rank(action: Callable[[], T], group: dist.ProcessGroup | None) -> T
     return result
 
 
-def raised_by_all(action: Callable[[], None], group: dist.ProcessGroup | None) -> None:
-    """Does `action` on each rank; what one raises is raised on all, the first of several."""
+def raised_by_all(action: Callable[[], T], group: dist.ProcessGroup | None) -> T:
+    """What `action` returns on this rank; what one raises all do, the first of several."""
     if group is None:
         return action()
+    outcome: list[T] = []
     error: Exception | None = None
     try:
-        action()
+        outcome.append(action())
     except Exception as raised:
         error = raised
     for found in everyones(error, group):
         if found is not None:
             raise found
-    return None
+    return outcome[0]
 
 
 def everyones(value: T, group: dist.ProcessGroup | None) -> list[T]:

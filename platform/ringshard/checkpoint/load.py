@@ -96,7 +96,9 @@ def load(
     with reading(path):
         state, reader = TrainState.read(path), Reader(path)
         metadata = reader.read_metadata()
-        wanted = _wanted(model, optimizer, averaged, metadata, manifest)
+        wanted = raised_by_all(
+            lambda: _wanted(model, optimizer, averaged, metadata, manifest), group
+        )
         with _naming(path):
             raised_by_all(lambda: _verify(path, manifest, metadata, wanted, verify, group), group)
             _read(wanted, reader, group)

@@ -23,7 +23,6 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.optimizer import OPTIMIZERS, Optimizer
 from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.schedule import SCHEDULES, Schedule, Wsd
-from ringshard.config.schema.tracking import Backend
 from ringshard.config.secrets import refuse_secrets
 from ringshard.data.checks import check as check_data
 from ringshard.errors import ConfigError
@@ -110,7 +109,7 @@ def check(job: Job) -> None:
     _model(job)
     check_data(job.data)
     check_attention(job)
-    if job.tracking.backend is not Backend.none:
+    if job.tracking.backend.records:
         check_address(job.tracking.uri)
     check_optimizer(job)
     _debug(job)

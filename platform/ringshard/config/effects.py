@@ -14,7 +14,7 @@ from ringshard.config.schema.optimizer import OPTIMIZERS, MuonHyperball, Optimiz
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.precision import Dtype
 from ringshard.config.schema.search import Pruner, Sampler, Search
-from ringshard.config.schema.tracking import Backend, Tracking
+from ringshard.config.schema.tracking import Tracking
 from ringshard.errors import ConfigError
 
 Idle = Iterator[tuple[str, object, str]]
@@ -76,7 +76,7 @@ def _launcher(job: Job) -> Idle:
     metric = job.launcher.metric
     if metric is not None and not (job.launcher.wait or local or searches):
         yield "launcher.metric", metric, "a command that ends before the runs shows none"
-    if metric is not None and job.tracking.backend is Backend.none:
+    if metric is not None and not job.tracking.backend.records:
         yield "launcher.metric", metric, "nothing is recorded with tracking=none"
     if metric is None and not (job.launcher.minimize or searches):
         yield "launcher.minimize", False, "launcher.metric=NAME says what a result is"
@@ -145,9 +145,9 @@ def _tracking(job: Job) -> Idle:
     tracking = job.tracking
     default = Tracking(tracking.backend, f"sqlite:///{job.output.root}/mlflow.db")
     for name, value in _set(tracking, default):
-        if tracking.backend is Backend.none:
+        if not tracking.backend.records:
             yield f"tracking.{name}", value, "nothing is recorded with tracking=none"
-        if tracking.backend is Backend.jsonl and name == "flush_timeout_s":
+        elif not tracking.backend.ships and name == "flush_timeout_s":
             yield f"tracking.{name}", value, "tracking=mlflow reads it"
 
 

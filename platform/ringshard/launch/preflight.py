@@ -20,6 +20,7 @@ from ringshard.launch.identity import stamped
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.show import short
 from ringshard.launch.start import refuse_machine
+from ringshard.tracking.store import check as check_address
 
 MODULE = "ringshard.train.preflight"
 
@@ -46,6 +47,11 @@ def _check(config: PreflightJob) -> None:
         )
     if not config.sizes_mib or min(config.sizes_mib) <= 0 or config.seconds <= 0:
         raise ConfigError(f"sizes_mib={config.sizes_mib} and seconds must be above 0")
+    read = Tracking(config.tracking.backend, config.tracking.uri, config.tracking.experiment)
+    if config.tracking != read:
+        raise ConfigError("tracking: a preflight reads backend, uri and experiment alone")
+    if read.backend.ships:
+        check_address(read.uri)
     refuse_secrets(Job(hardware=config.hardware))
 
 
@@ -56,7 +62,8 @@ def _look(member: Member[PreflightJob]) -> int:
     output, tracking = Output(str(root), "preflight"), Tracking(Backend.none)
     job = Job(hardware=config.hardware, output=output, tracking=tracking)
     options = Messages(config.sizes_mib, config.seconds)
-    outcome = _run(run, job, options, member.overrides)
+    configs = {"job": job, "preflight": options, "tracking": config.tracking}
+    outcome = _run(run, job, configs, member.overrides)
     if outcome is not Outcome.done:
         print(explain(run, run.last_attempt()), file=sys.stderr)
         return 1
@@ -66,8 +73,7 @@ def _look(member: Member[PreflightJob]) -> int:
     return 1 if result["problems"] else 0
 
 
-def _run(run: RunDir, job: Job, options: Messages, overrides: list[str]) -> Outcome | None:
-    configs = {"job": job, "preflight": options}
+def _run(run: RunDir, job: Job, configs: dict[str, Any], overrides: list[str]) -> Outcome | None:
     if job.hardware.scheduler is Scheduler.slurm:
         from ringshard.launch.slurm.one import run_one  # submitit takes a third of a second
 
@@ -89,6 +95,8 @@ def show(result: dict[str, Any]) -> None:
     Console().print(shown)
     for name, text in result["facts"].items():
         print(f"{name:<14}{text}")
+    for warning in result["warnings"]:
+        print(f"warning   {warning}")
     for problem in result["problems"]:
         print(f"problem   {problem}")
     links = {row["link"]: row["gbytes_per_s"] for row in result["links"]}

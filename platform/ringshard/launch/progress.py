@@ -1,14 +1,11 @@
 """How far a run has come, from the end of its newest spool: cheap enough to be asked of many."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringshard.tracking.spool import opened, read_spool
+from ringshard.tracking.spool import last_lines, opened, read_spool
 
-_TAIL = 64 * 1024
-"""What is read of a spool [bytes]."""
 _WANTED = {"train/loss", "perf/tokens_per_s"}
 
 
@@ -28,7 +25,7 @@ def progress(run_dir: Path) -> Progress:
         return Progress()
     newest = max(spools, key=lambda file: file.stat().st_mtime)
     step, metrics = 0, dict[str, float]()
-    for line in reversed(_last_lines(newest)):
+    for line in reversed(last_lines(newest)):
         if record := opened(line):
             step, metrics = max(step, record.step), record.metrics | metrics
             if metrics.keys() >= _WANTED:
@@ -65,12 +62,3 @@ class Follower:
                 if record and record.step > self.step and self.metric in record.metrics:
                     self.step = record.step
                     yield record.step, record.metrics[self.metric]
-
-
-def _last_lines(file: Path) -> list[bytes]:
-    """Whole lines near the end."""
-    with file.open("rb") as tail:
-        begin = max(0, tail.seek(0, os.SEEK_END) - _TAIL)
-        tail.seek(begin)
-        lines = tail.read().split(b"\n")[:-1]  # what follows the last end is still being written
-    return lines[1:] if begin else lines

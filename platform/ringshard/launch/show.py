@@ -14,7 +14,6 @@ from rich.table import Table
 from ringshard.checkpoint.directory import committed
 from ringshard.config.leaves import named
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.tracking import Backend
 from ringshard.config.schema.train import Train
 from ringshard.launch.identity import Run
 from ringshard.launch.progress import last_value
@@ -35,7 +34,7 @@ def ended(run: RunDir, attempt: int, outcome: str) -> None:
     more = result.get("step", 0) * 2
     if committed(run.path / "checkpoints") and not skipped:
         lines.append(("resume", f"{program()} resume={here}" + _longer(run, attempt, more)))
-    if job.tracking.backend is Backend.mlflow:
+    if job.tracking.backend.ships:
         lines.append(("curves", _curves(job)))
     lines.append(("compare", f"{typed('ringshard')} compare {here} OTHER_RUN"))
     print()

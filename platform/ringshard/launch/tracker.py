@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ringshard import child
 from ringshard.config.schema.job import Job
-from ringshard.config.schema.tracking import Backend, Tracking
+from ringshard.config.schema.tracking import Tracking
 from ringshard.errors import ConfigError
 from ringshard.files import write_json
 from ringshard.launch.environment import rank_environment, told
@@ -22,7 +22,7 @@ Process = subprocess.Popen[bytes]
 
 def create_store(tracking: Tracking) -> None:
     """Makes the database and the experiment; raises ConfigError where MLflow refuses."""
-    if tracking.backend is not Backend.mlflow:
+    if not tracking.backend.ships:
         return
     try:
         child.ask("ringshard.tracking.store", tracking.uri, tracking.experiment)
@@ -70,9 +70,9 @@ def start(
     folder = run_dir / "attempts" / str(attempt)
     if node == 0:
         _note_environment(job, folder)
-    if job.tracking.backend is not Backend.none and job.tracking.system_every_s:
+    if job.tracking.backend.records and job.tracking.system_every_s:
         _start("system", folder, f"system-{node}.log", run_dir, attempt, node)
-    ships = job.tracking.backend is Backend.mlflow and node == 0
+    ships = job.tracking.backend.ships and node == 0
     if on_cluster and job.tracking.uri.startswith("sqlite"):
         ships = False
     return Tracker(_start("shipper", folder, "shipper.log", run_dir, attempt) if ships else None)

@@ -22,7 +22,7 @@ class Compared(Protocol):
 
     @property
     def state(self) -> str:
-        """Where it stands, perhaps diverged."""
+        """Where it stands, perhaps diverged, perhaps with an incomplete record."""
         ...
 
     @property

@@ -31,7 +31,8 @@ def tracked(run: RunDir) -> Tracked:
     found = goodput(made, None, time.time(), kept)
     trained = [s for s in recorded.segments if not is_node(s.writer)]
     steps = [int(c.steps[-1]) for s in trained for c in s.curves.values()]
-    last = max(map(_last_sign, made), default=0.0)
+    noted = [float(c.times[-1]) for s in recorded.segments for c in s.curves.values()]
+    last = max([*map(_last_sign, made), *noted], default=0.0)
     metrics = found.metrics() if found.wall_ms else {}
     return Tracked(round(last * 1000), max(steps, default=0), metrics)
 

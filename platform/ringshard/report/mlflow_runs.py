@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import yaml
 from ringshard.errors import ConfigError
 from ringshard.report.curve import Curve, Floats
 from ringshard.report.goodput import PARTS, Goodput
+from ringshard.report.mlflow_points import Points
 from ringshard.report.runs import LOADER, flat
 from ringshard.tracking import store
+from ringshard.tracking.batches import ATTEMPT
 
 _STATES = {
     "FINISHED": "done",
@@ -34,28 +37,16 @@ _MOST_NAMES = 8
 class _History(Mapping[str, Curve]):
     """The metrics of a run, each asked for when it is looked at."""
 
-    client: Any
+    points: Points
     run: Any
 
     def __getitem__(self, key: str) -> Curve:
         if key not in self:
             raise KeyError(key)
-        if key not in self._read:
-            self._read[key] = self._curve(key)
-        return self._read[key]
+        return self.points.curve(self.run.info.run_id, key)
 
     def __contains__(self, key: object) -> bool:
         return key in self.run.data.metrics
-
-    def _curve(self, key: str) -> Curve:
-        points = self.client.get_metric_history(self.run.info.run_id, key)
-        told = sorted((point.step, point.timestamp / 1000, point.value) for point in points)
-        steps, times, values = zip(*told, strict=True)
-        return Curve(np.array(steps, np.int64), np.array(times), np.array(values, np.float64))
-
-    @cached_property
-    def _read(self) -> dict[str, Curve]:
-        return {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.run.data.metrics)
@@ -70,6 +61,7 @@ class RemoteRun:
 
     client: Any
     run: Any
+    points: Points
 
     @property
     def name(self) -> str:
@@ -83,10 +75,11 @@ class RemoteRun:
 
     @property
     def state(self) -> str:
-        """Where it stands, perhaps diverged."""
+        """Where it stands, perhaps diverged, perhaps with an incomplete record."""
         told = _STATES.get(self.run.info.status, str(self.run.info.status).lower())
         norm = self.run.data.metrics.get("train/grad_norm", 0.0)
-        return told if math.isfinite(norm) else f"{told}, diverged"
+        told = told if math.isfinite(norm) else f"{told}, diverged"
+        return f"{told}, incomplete" if "ringshard.incomplete" in self.run.data.tags else told
 
     @cached_property
     def config(self) -> Mapping[str, object]:
@@ -112,21 +105,26 @@ class RemoteRun:
     @cached_property
     def curves(self) -> Mapping[str, Curve]:
         """Every metric."""
-        return _History(self.client, self.run)
+        return _History(self.points, self.run)
 
     @property
     def newest(self) -> Sequence[Mapping[str, Curve]]:
-        """What it has recorded since it last ended for good, as one start: MLflow does not tell
-        them apart, but from there on only a resumed run may have other hardware."""
-        told = self.curves.get("goodput/fraction")
-        ends = [] if told is None else told.times.tolist()
-        kept = {}
+        """What each start of the ranks of its newest attempt has recorded."""
+        told = self.curves.get(ATTEMPT)
+        if told is None:
+            return []
+        newest = float(self.run.data.tags["ringshard.attempt"])
+        begins = np.sort(told.times[told.values == newest])
+        return [self._between(*span) for span in pairwise([*begins.tolist(), math.inf])]
+
+    def _between(self, begin: float, end: float) -> dict[str, Curve]:
+        kept: dict[str, Curve] = {}
         for key in ("perf/tokens_per_s", "perf/mfu", "train/tokens"):
             if key in self.curves:
                 curve = self.curves[key]
-                begin = max((end for end in ends if end < curve.times[-1]), default=-math.inf)
-                kept[key] = curve.of(np.flatnonzero(curve.times > begin))
-        return [kept]
+                places = np.flatnonzero((curve.times >= begin) & (curve.times < end))
+                kept |= {key: curve.of(places)} if len(places) else {}
+        return kept
 
     @property
     def faults(self) -> list[str]:
@@ -138,11 +136,7 @@ class RemoteRun:
     @property
     def goodput(self) -> Goodput | None:
         """Where its wall time went, as of the end of its last attempt."""
-        told = self.run.data.metrics
-        parts = {part: told.get(f"goodput/{part}_s") for part in PARTS}
-        if any(seconds is None for seconds in parts.values()):
-            return None
-        return Goodput({part: round(1000 * float(s or 0)) for part, s in parts.items()})
+        return goodput_of(self.run)
 
     @property
     def bigram_entropy(self) -> float | None:
@@ -153,6 +147,15 @@ class RemoteRun:
         """Seconds since it was created: when it did not work MLflow does not tell."""
         since: Floats = times - float(self.run.info.start_time) / 1000
         return since
+
+
+def goodput_of(run: Any) -> Goodput | None:
+    """Where the wall time of a run of MLflow went; None where nothing tells."""
+    told = run.data.metrics
+    parts = {part: told.get(f"goodput/{part}_s") for part in PARTS}
+    if any(seconds is None for seconds in parts.values()):
+        return None
+    return Goodput({part: round(1000 * float(s or 0)) for part, s in parts.items()})
 
 
 def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
@@ -169,7 +172,8 @@ def find(uri: str, names: Sequence[str]) -> list[RemoteRun]:
         homes = {home.name: home.experiment_id for home in _pages(client.search_experiments)}
         found = {run.info.run_id: run for name in names for run in _named(client, homes, name)}
     runs = sorted(found.values(), key=lambda run: int(run.info.start_time))
-    return [RemoteRun(client, run) for run in runs]
+    points = Points(client, uri, {run.info.run_id: run.data.metrics.keys() for run in runs})
+    return [RemoteRun(client, run, points) for run in runs]
 
 
 _IS_OURS = "tags.`ringshard.run_key` LIKE '%'"

@@ -5,8 +5,8 @@ The lines are checked one by one as `tracking.spool` does, and parsed together.
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,26 @@ class Recorded:
         return sum(segment.dropped for segment in self.segments)
 
     def curves(self) -> dict[str, Curve]:
-        """Every metric over all segments; what a resumed run passes again counts once, as
-        `SpoolFile.fresh` has it; time never passes again."""
+        """Every metric over all segments."""
         parts: dict[str, list[Curve]] = {}
+        for segment in self.fresh():
+            for key, curve in segment.curves.items():
+                parts.setdefault(key, []).append(curve)
+        return {key: joined(curves) for key, curves in parts.items()}
+
+    def fresh(self) -> Iterator[Segment]:
+        """The segments without what a resumed run passes again, as `SpoolFile.fresh` has it; time
+        never passes again."""
         known: dict[tuple[str, str], list[Ints]] = {}
         for segment in self.segments:
+            curves = {}
             for key, curve in segment.curves.items():
                 before = known.setdefault((segment.writer, key), [])
                 fresh = curve.without(np.concatenate(before)) if before else curve
                 if len(fresh):
-                    parts.setdefault(key, []).append(fresh)
+                    curves[key] = fresh
                     before += [] if is_node(segment.writer) else [fresh.steps]
-        return {key: joined(curves) for key, curves in parts.items()}
+            yield replace(segment, curves=curves)
 
 
 def read(run_dir: Path) -> Recorded:

@@ -18,6 +18,7 @@ from ringshard.launch.state import Queue, ask_queue, state
 from ringshard.report import history, record
 from ringshard.report.curve import Curve, Floats
 from ringshard.report.goodput import Goodput
+from ringshard.tracking.unrecorded import unrecorded
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it was built
 """Of YAML that is plain data."""
@@ -57,8 +58,9 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """Where it stands: the name of a State, perhaps diverged."""
-        return self.dir.told(state(self.dir, self.queue()).name)
+        """Where it stands: the name of a State, perhaps diverged, perhaps with lines lost."""
+        told = self.dir.told(state(self.dir, self.queue()).name)
+        return f"{told}, incomplete" if self.faults else told
 
     @cached_property
     def config(self) -> dict[str, object]:
@@ -86,21 +88,25 @@ class Run:
 
     @property
     def newest(self) -> Sequence[Mapping[str, Curve]]:
-        """What each start of the ranks of its newest attempt has recorded."""
-        return [s.curves for s in self.recorded.segments if s.is_of_ranks(self.attempt)]
+        """What each start of the ranks of its newest attempt has recorded for the first time, which
+        is what MLflow has of it as well."""
+        return [s.curves for s in self.recorded.fresh() if s.is_of_ranks(self.attempt)]
 
     @cached_property
     def recorded(self) -> record.Recorded:
         """All that it has recorded, as it was recorded."""
         return record.read(self.dir.path)
 
-    @property
+    @cached_property
     def faults(self) -> list[str]:
         """What its record lacks, in words."""
         told = self.recorded
         damaged = f"{told.damaged} lines of its record are damaged (wrong checksum)"
         dropped = f"{told.dropped} lines of its record were refused by the disk"
-        return [damaged] * bool(told.damaged) + [dropped] * bool(told.dropped)
+        missing = unrecorded(self.dir)
+        last = f"{missing} steps before an end are not in its record: the disk stayed full"
+        numbers = {damaged: told.damaged, dropped: told.dropped, last: missing}
+        return [text for text, number in numbers.items() if number]
 
     @cached_property
     def goodput(self) -> Goodput:

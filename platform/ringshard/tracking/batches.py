@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from ringshard.tracking.names import clean
 from ringshard.tracking.repeats import MISMATCH, Repeats
-from ringshard.tracking.spool import Record, SpoolFile, read_spool
+from ringshard.tracking.spool import Record, SpoolFile, is_node, read_spool
+
+ATTEMPT = "run/attempt"
+"""Number of the attempt, where a start of the ranks recorded its first line."""
 
 
 class Point(NamedTuple):
@@ -36,10 +39,13 @@ class Batch:
 
 def batches(spool: SpoolFile, offset: int, size: int, repeats: Repeats) -> Iterator[Batch]:
     """What a spool holds from a byte offset on, at most `size` points a batch or else one line."""
-    batch = Batch(offset)
+    batch, begins = Batch(offset), offset == 0 and not is_node(spool.writer)
     for record, end in read_spool(spool.path, offset):
         apart = repeats.mismatch(record) if record else None
         points = _points(spool, record, apart) if record else []
+        if record and begins:
+            points.append(Point(ATTEMPT, spool.attempt, _ms(record), record.step))
+            begins = False
         if batch.points and len(batch.points) + len(points) > size:
             yield batch
             batch = Batch(batch.offset)
@@ -61,9 +67,12 @@ def points_at(spool: SpoolFile, steps: Collection[int], keys: Collection[str]) -
 
 def _points(spool: SpoolFile, record: Record, apart: float | None) -> list[Point]:
     """The new points of a line; infinity goes as NaN (MLflow keeps 1.8e308, which ruins plots)."""
-    time_ms = round(record.time * 1000)
     found = spool.fresh(record) | ({} if apart is None else {MISMATCH: apart})
     return [
-        Point(clean(key), value if math.isfinite(value) else math.nan, time_ms, record.step)
+        Point(clean(key), value if math.isfinite(value) else math.nan, _ms(record), record.step)
         for key, value in found.items()
     ]
+
+
+def _ms(record: Record) -> int:
+    return round(record.time * 1000)

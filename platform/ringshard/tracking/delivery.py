@@ -22,6 +22,7 @@ from ringshard.tracking.remote import RemoteRun
 from ringshard.tracking.repeats import Repeats, must_be_same
 from ringshard.tracking.spool import SpoolFile, node_writer, spools
 from ringshard.tracking.standing import Standing, clock, standing
+from ringshard.tracking.unrecorded import unrecorded
 
 _BATCH = 1000
 """Most points that MLflow takes in a request."""
@@ -84,10 +85,19 @@ class Shipper:
         for spool in self._history():
             self._drain(remote, spool)
         if stands.is_over:
+            self._note_unrecorded(remote)
             self._tell(remote, stands, queue)
         if stands.is_over or not self._refused:
             self._add(remote, stands.is_final)
         return Shipped(stands.status, self._ledger.lost, self._refused)
+
+    def _note_unrecorded(self, remote: RemoteRun) -> None:
+        """Tell of steps that the spools cannot tell of."""
+        missing = unrecorded(RunDir(self._run_dir))
+        if missing != self._ledger.unrecorded:
+            known = replace(self._ledger, unrecorded=missing)
+            remote.log([], known.warnings)
+            self._note(known)
 
     def _add(self, remote: RemoteRun, is_final: bool) -> None:
         """Send files, which may have a store of their own, and models; neither holds up points."""
@@ -131,38 +141,30 @@ class Shipper:
         beats = not stands.is_over and time.monotonic() > self._next_beat
         if told == self._ledger.told and not beats:
             return
-        if stands.is_final:
-            self._tell_goodput(remote)
+        ended = self._tell_end(remote) if stands.is_final else None
         tags = {"state": stands.state, "attempt": str(self._attempt)}
         if not stands.is_over:
             tags["heartbeat"] = clock(time.time())
             self._next_beat = time.monotonic() + _HEARTBEAT_S
-        remote.tell(stands.status, tags, self._last_sign() if stands.is_final else None)
+        remote.tell(stands.status, tags, ended)
         if told != self._ledger.told and (sweep := names.sweep(self._run_dir)):
             remote.tell_parent(sweep, queue)
         self._note(replace(self._ledger, told=told))
 
-    def _tell_goodput(self, remote: RemoteRun) -> None:
-        """Where the time of a run went that is over."""
+    def _tell_end(self, remote: RemoteRun) -> float:
+        """Tell where the time of a run went that is over; since when it is [s]."""
         from ringshard.report.history import tracked  # Arrow takes half a second
 
+        last_sign = 0.0
         try:
             time_ms, step, metrics = tracked(RunDir(self._run_dir))
         except ConfigError as error:  # the status is told all the same
             print(f"where the time went is not known: {error}", flush=True)
-            return
-        points = [Point(key, value, time_ms, step) for key, value in metrics.items()]
-        remote.log(points, {})
-
-    def _last_sign(self) -> float:
-        """When the attempt, which is over, ended, or has written its last file [s]; what is shipped
-        later counts for nothing."""
-        if self.exit_file.exists():
-            told = (read_json(self.exit_file) or {}).get("time")
-            return float(told or self.exit_file.stat().st_mtime)
-        own = (f for f in self._folder(self._attempt).iterdir() if f.name != "shipper.log")
-        files = [*own, *(spool.path for spool in self._history())]
-        return max(file.stat().st_mtime for file in files)
+        else:
+            remote.log([Point(key, value, time_ms, step) for key, value in metrics.items()], {})
+            last_sign = time_ms / 1000
+        told = (read_json(self.exit_file) or {}).get("time")
+        return float(told or last_sign or names.created(self._run_dir))
 
     def _describe(self, remote: RemoteRun, attempt: int) -> None:
         if attempt in self._ledger.described or not (self._folder(attempt) / "job.yaml").exists():

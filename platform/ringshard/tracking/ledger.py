@@ -32,6 +32,8 @@ class Ledger:
     """Spool name -> lines that the disk refused."""
     damaged: dict[str, int] = field(default_factory=dict)
     """Spool name -> lines with a wrong checksum."""
+    unrecorded: int = 0
+    """Steps of which the disk took nothing at all."""
     mismatches: dict[str, int] = field(default_factory=dict)
     """Spool name -> steps that were trained again and came out otherwise."""
 
@@ -49,7 +51,7 @@ class Ledger:
     @property
     def lost(self) -> int:
         """Lines that can never arrive."""
-        return sum(self.dropped.values()) + sum(self.damaged.values())
+        return sum(self.dropped.values()) + sum(self.damaged.values()) + self.unrecorded
 
     def after(self, spool: str, batch: Batch) -> "Ledger":
         """The ledger once a batch of a spool has arrived."""

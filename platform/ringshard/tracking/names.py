@@ -33,6 +33,11 @@ def tags(run_dir: Path) -> dict[str, str]:
     return {f"ringshard.{name}": str(value) for name, value in found.items() if value is not None}
 
 
+def created(run_dir: Path) -> float:
+    """When a run was started first [s since 1970]: a copy's files have other times."""
+    return float(json.loads((run_dir / "run.json").read_text(encoding="utf-8"))["created"])
+
+
 def sweep(run_dir: Path) -> Path | None:
     """The folder of the sweep that a run is a member of."""
     return run_dir.resolve().parent if "ringshard.sweep" in tags(run_dir) else None

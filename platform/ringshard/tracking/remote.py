@@ -47,7 +47,7 @@ class RemoteRun:
         tags = {"mlflow.user": user, **names.tags(run_dir)}
         if sweep := names.sweep(run_dir):
             tags["mlflow.parentRunId"] = sweeps.parent(self._client, experiment_id, sweep, user)
-        begun = round((run_dir / "run.json").stat().st_mtime * 1000)
+        begun = round(names.created(run_dir) * 1000)
         run = self._client.create_run(experiment_id, begun, tags, run_dir.resolve().name)
         return str(run.info.run_id)
 

@@ -24,6 +24,8 @@ _NODE = "node-"
 SYSTEM = "system/"
 """Beginning of the metrics that nodes note."""
 _NAME = re.compile(r"spool-(\d+)\.(\d+)-(.+)\.jsonl")
+_TAIL = 64 * 1024
+"""What `last_lines` reads [bytes]."""
 _SEAL = len(',"crc":"00000000"}')
 
 
@@ -135,6 +137,20 @@ def read_spool(path: Path, offset: int = 0) -> Iterator[tuple[Record | None, int
             offset += len(line)
             if line != b"\n":
                 yield opened(line[:-1]), offset
+
+
+def last_lines(file: Path) -> list[bytes]:
+    """Whole lines near the end of a spool."""
+    with file.open("rb") as tail:
+        begin = max(0, tail.seek(0, os.SEEK_END) - _TAIL)
+        tail.seek(begin)
+        lines = tail.read().split(b"\n")[:-1]  # what follows the last end is still being written
+    return lines[1:] if begin else lines
+
+
+def last_step(file: Path) -> int:
+    """The newest step that a spool tells of; 0: none."""
+    return max((found.step for found in map(opened, last_lines(file)) if found), default=0)
 
 
 def opened(line: bytes) -> Record | None:

@@ -87,12 +87,11 @@ def _tell_goodput(client: Any, run: Any) -> None:
     from mlflow.entities import Metric
 
     from ringshard.report.goodput import total
-    from ringshard.report.mlflow_runs import RemoteRun, search  # Arrow takes half a second
+    from ringshard.report.mlflow_runs import goodput_of, search  # Arrow takes half a second
 
     where = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
     members = search(client, [run.info.experiment_id], where)
-    told = (RemoteRun(client, member).goodput for member in members)
-    together, now_ms = total(filter(None, told)), round(time.time() * 1000)
+    together, now_ms = total(filter(None, map(goodput_of, members))), round(time.time() * 1000)
     metrics = [Metric(key, value, now_ms, 0) for key, value in together.metrics().items()]
     client.log_batch(run.info.run_id, metrics=metrics)
 

@@ -23,7 +23,6 @@ from ringshard.config.schema.debug import DebugMode
 from ringshard.config.schema.description import Description
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.reader import plain
-from ringshard.config.schema.tracking import Backend
 from ringshard.data.dataset import Dataset
 from ringshard.files import read_json
 from ringshard.model import flops
@@ -31,7 +30,7 @@ from ringshard.model.describe import describe_built
 from ringshard.parallel.mesh import Mesh
 from ringshard.parallel.parallelize import TORCH_DTYPES
 from ringshard.parallel.ring.share import hop_in_pairs
-from ringshard.tracking.spool import Spool
+from ringshard.tracking.sink import Sink, Unrecorded, sink
 from ringshard.train.attempt import Attempt
 from ringshard.train.batches import Batches
 from ringshard.train.console import Console
@@ -100,7 +99,7 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
             job.train.noise_scale_every, torch.tensor(state.noise, dtype=torch.float64)
         ),
         console=_console(job, attempt, length, state) if first else None,
-        spool=_spool(job, attempt) if first else None,
+        sink=_sink(job, attempt) if first else Unrecorded(),
     )
     return Assembly(trainer, description, validation, evaluation, save, notes)
 
@@ -187,9 +186,5 @@ def _console(job: Job, attempt: Attempt, length: Length, state: TrainState) -> C
     return Console(length.nominal_steps, state.step, is_terminal=plain, log=attempt.log)
 
 
-def _spool(job: Job, attempt: Attempt) -> Spool | None:
-    if job.tracking.backend is Backend.none:
-        return None
-    # Ranks that were started again in place write a file of their own.
-    earlier = (attempt.run_dir / "track").glob(f"spool-{attempt.number}.*-rank0.jsonl")
-    return Spool(attempt.run_dir, attempt.number, "rank0", restart=len(list(earlier)))
+def _sink(job: Job, attempt: Attempt) -> Sink:
+    return sink(job.tracking.backend, attempt.run_dir, attempt.number)

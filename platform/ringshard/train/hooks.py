@@ -125,8 +125,7 @@ class Save:
             return
         trainer.report()
         started = time.perf_counter()
-        if trainer.spool:
-            trainer.spool.sync()
+        trainer.sink.sync()
         self._wait(trainer)
         loss = self.evaluation.loss_at(trainer.state.step)
         at_once = not self.config.asynchronous

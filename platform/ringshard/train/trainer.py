@@ -17,7 +17,7 @@ from ringshard.model.init import hashed_seed
 from ringshard.optim import schedule
 from ringshard.optim.release import Release
 from ringshard.parallel.mesh import Mesh
-from ringshard.tracking.spool import Spool
+from ringshard.tracking.sink import Sink, Unrecorded
 from ringshard.train.agreement import Agreed, Agreement, mask_surplus
 from ringshard.train.batches import Batch, Batches
 from ringshard.train.console import Console
@@ -48,8 +48,8 @@ class Trainer:
     """What updates the weights within the backward pass, if asked for."""
     console: Console | None = None
     """Rank 0 only."""
-    spool: Spool | None = None
-    """Rank 0 only."""
+    sink: Sink = field(default_factory=Unrecorded)
+    """Where metrics go."""
     noise: NoiseScale = field(default_factory=lambda: NoiseScale(0))
     """Measures how noisy gradients are, if asked for."""
     last_loss: float | None = None
@@ -143,7 +143,7 @@ class Trainer:
         steps = self.recorder.flush()
         first = self.state.step - len(steps) + 1
         for step, metrics in enumerate(steps, first):
-            self._spool(step, metrics)
+            self.sink.log(step, metrics)
         self.last_loss = steps[-1]["train/loss"]
         if self.console:
             total = self.length.expected_steps(self.state.step, self.state.tokens_seen)
@@ -161,7 +161,7 @@ class Trainer:
 
     def log(self, metrics: dict[str, float]) -> None:
         """Brings numbers of the present step to the spool."""
-        self._spool(self.state.step, metrics)
+        self.sink.log(self.state.step, metrics)
 
     def note(self, text: str) -> None:
         """Says something on the console."""
@@ -169,13 +169,8 @@ class Trainer:
             self.console.note(text)
 
     def close(self) -> None:
-        """Ends the reading thread, the console and the spool."""
+        """Ends the reading thread, the console and the record."""
         self.batches.close()
         if self.console:
             self.console.close()
-        if self.spool:
-            self.spool.close()
-
-    def _spool(self, step: int, metrics: dict[str, float]) -> None:
-        if self.spool:
-            self.spool.log(step, metrics)
+        self.sink.close()

@@ -29,6 +29,7 @@ class Checkpoint:
     asynchronous: bool = True
     """Whether training goes on while a checkpoint is written, which takes the memory of a copy."""
     max_failed_saves: int = 3
-    """Saves in a row that may fail, of a full disk for example, before the run fails."""
+    """Saves in a row that may fail, of a full disk for example, before the run fails; tried again
+    when the next one is due, and at the end at once."""
     verify: Verify = Verify.shard
     """size: of all files; shard: the bytes that each process reads; full: all bytes."""

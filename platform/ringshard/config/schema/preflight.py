@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from ringshard.config.schema.hardware import Hardware
 from ringshard.config.schema.prepare import Root
+from ringshard.config.schema.tracking import Tracking
 
 
 @dataclass
@@ -22,5 +23,7 @@ class PreflightJob(Messages):
 
     hardware: Hardware = field(default_factory=Hardware)
     """Where."""
+    tracking: Tracking = field(default_factory=Tracking)
+    """Which MLflow is asked whether it takes runs: `backend`, `uri`, `experiment`."""
     output: Root = field(default_factory=Root)
     """Where the result lies: `root`/preflights."""

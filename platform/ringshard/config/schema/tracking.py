@@ -11,6 +11,16 @@ class Backend(Enum):
     jsonl = "jsonl"
     none = "none"
 
+    @property
+    def records(self) -> bool:
+        """Whether anything is written down."""
+        return self is not Backend.none
+
+    @property
+    def ships(self) -> bool:
+        """Whether it goes on to MLflow."""
+        return self is Backend.mlflow
+
 
 @dataclass
 class Tracking:

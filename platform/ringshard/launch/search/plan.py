@@ -11,7 +11,6 @@ from ringshard.config.opened import opened
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.launcher import Launcher
 from ringshard.config.schema.search import Search
-from ringshard.config.schema.tracking import Backend
 from ringshard.config.session import Session
 from ringshard.config.space import Interval, Space, Value, split
 from ringshard.errors import ConfigError
@@ -102,7 +101,7 @@ def _policy(session: Session, space: Space) -> Job:
     check_all([member])
     job = member.config
     require_optuna(job.search)
-    if job.tracking.backend is Backend.none:
+    if not job.tracking.backend.records:
         raise ConfigError("tracking=none records no result for a search: use tracking=jsonl")
     if job.launcher.retry is not Launcher().retry:
         raise ConfigError(

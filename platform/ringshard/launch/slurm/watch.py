@@ -67,7 +67,7 @@ def synchronize(runs: list[Run]) -> None:
 
 def _is_left_here(run: Run) -> bool:
     tracking = run.job.tracking
-    is_file = tracking.backend.name == "mlflow" and tracking.uri.startswith("sqlite")
+    is_file = tracking.backend.ships and tracking.uri.startswith("sqlite")
     return is_file and run.dir.record.exists()  # it may have been deleted meanwhile
 
 

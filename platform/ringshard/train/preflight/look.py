@@ -13,10 +13,13 @@ import torch.distributed as dist
 import transformers
 from torch import Tensor
 
-from ringshard.config.schema.hardware import Hardware
+from ringshard import child
+from ringshard.config.schema.hardware import Hardware, Scheduler
 from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Parallelism
 from ringshard.config.schema.preflight import Messages
+from ringshard.config.schema.tracking import Tracking
+from ringshard.errors import ConfigError
 from ringshard.files import is_listed
 from ringshard.parallel import mesh as meshes
 from ringshard.train.attempt import Attempt
@@ -35,7 +38,7 @@ class Link:
     group: dist.ProcessGroup
 
 
-def look(job: Job, messages: Messages, attempt: Attempt) -> None:
+def look(job: Job, messages: Messages, tracking: Tracking, attempt: Attempt) -> None:
     """Measures, and leaves the result (rank 0)."""
     mesh = meshes.start(job.hardware, Parallelism())
     rows = [
@@ -53,7 +56,9 @@ def look(job: Job, messages: Messages, attempt: Attempt) -> None:
     if delay > _MOST_DELAY_S:
         problems.append(f"files of one node take {delay:.1f} s to be seen by the others")
     if mesh.is_first:
-        result = {"outcome": "finished", "links": rows, "facts": facts, "problems": problems}
+        told, warnings = _tracking(tracking, job.hardware)
+        result = {"outcome": "finished", "links": rows, "facts": facts | told}
+        result |= {"problems": problems, "warnings": warnings}
         attempt.record_result(result)
     dist.barrier(mesh.cpu_group)
     dist.destroy_process_group()
@@ -150,6 +155,19 @@ def _versions(world_size: int, device: torch.device) -> tuple[dict[str, str], li
         if len({one.get(name) for one in told}) > 1
     ]
     return facts, problems
+
+
+def _tracking(tracking: Tracking, hardware: Hardware) -> tuple[dict[str, str], list[str]]:
+    """Whether MLflow takes runs from the first node; training needs none of it."""
+    if not tracking.backend.ships:
+        return {}, []
+    if hardware.scheduler is Scheduler.slurm and tracking.uri.startswith("sqlite"):
+        return {"tracking": "a file, which no node opens: track sync on the submit host"}, []
+    try:
+        child.ask("ringshard.tracking.reach", tracking.uri, tracking.experiment)
+    except (ConfigError, child.ChildError) as error:
+        return {}, [f"tracking: {error}"]
+    return {"tracking": f"{tracking.uri} takes runs"}, []
 
 
 def _skew_s(world_size: int) -> float:
