@@ -76,7 +76,7 @@ def _error(found: Tensor, wanted: Tensor) -> float:
 def _written_out(given: list[Tensor], segments: tuple[Segment, ...]) -> Results:
     """In fp64, and one key head after another: the scores of all would fill a GPU."""
     by_head = [t.double().chunk(given[1].shape[1], dim=1) for t in given]
-    parts = [_pass(KERNELS["math"], list(of_head), segments) for of_head in zip(*by_head)]
+    parts = [_pass(KERNELS["math"], list(head), segments) for head in zip(*by_head, strict=True)]
     return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
 
 
