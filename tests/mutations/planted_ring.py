@@ -127,6 +127,13 @@ BUGS = [
         f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
     ),
     Bug(
+        "padding counted by each rank of a ring",
+        f"{TRAIN}/agreement.py",
+        "self._numbers[1] = batch.padding",
+        "self._numbers[1] = batch.padding * mesh.ring.size",
+        f"{CUTTING}cutting_packed_rows_changes_the_curve[cp-2]",
+    ),
+    Bug(
         "ranks of a ring read other tokens",
         f"{TRAIN}/pieces.py",
         '"input_ids": (rows.input_ids, 0),',
