@@ -6,6 +6,7 @@ RING = "platform/ringshard/parallel/ring"
 TRAIN = "platform/ringshard/train"
 CUTTING = "tests/parity/test_cutting.py::test_"
 ATTENTION = "tests/ring/test_attention.py::test_"
+TRANSPORT = "tests/ring/test_transport.py::test_"
 LAYOUTS = f"{ATTENTION}every_layout_and_transport_for_heads_in_groups"
 
 BUGS = [
@@ -23,6 +24,38 @@ BUGS = [
         "held, spare = spare, held",
         "held, spare = (spare, held) if step else (held, spare)",
         f"{LAYOUTS}[heads0-3]",
+    ),
+    Bug(
+        "keys read before they come",
+        f"{RING}/transport.py",
+        "            yield by_head(held)\n            pending.wait()\n",
+        "            yield by_head(held)\n",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[ring-1]",
+    ),
+    Bug(
+        "keys received into those being read",
+        f"{RING}/transport.py",
+        "spare = torch.empty_like(held)",
+        "spare = held",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[ring-1]",
+    ),
+    Bug(
+        "all keys read before they come",
+        f"{RING}/transport.py",
+        "        pending.wait()\n"
+        "        for step in range(1, self.ring.size):\n"
+        "            yield by_head(everyone[(self.ring.rank - step) % self.ring.size])\n",
+        "        for step in range(1, self.ring.size):\n"
+        "            yield by_head(everyone[(self.ring.rank - step) % self.ring.size])\n"
+        "        pending.wait()\n",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[allgather-1]",
+    ),
+    Bug(
+        "gradients of keys added before they come",
+        f"{RING}/transport.py",
+        "            self.pending.wait()\n            share += self.arriving",
+        "            share += self.arriving\n            self.pending.wait()",
+        f"{TRANSPORT}gradients_are_summed_before_they_come[ring-1]",
     ),
     Bug(
         "dKV sent one hop short",
