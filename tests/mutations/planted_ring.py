@@ -123,6 +123,14 @@ BUGS = [
         "tests/ring/test_models.py::test_every_kind_of_rotary_embedding_is_exact[dynamic]",
     ),
     Bug(
+        "two of three dimensions of positions are the first",
+        f"{RING}/share.py",
+        "return Share(own, state, layout, imbalance(cut.work))",
+        "return Share({n: t[:1].expand_as(t) if t.dim() == 3 else t for n, t in own.items()}, "
+        "state, layout, imbalance(cut.work))",
+        "tests/ring/test_positions.py::test_positions_in_three_dimensions_are_cut_wrongly[2]",
+    ),
+    Bug(
         "attention recomputed",
         f"{RING}/recompute.py",
         "return CheckpointPolicy.MUST_SAVE",

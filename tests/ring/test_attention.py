@@ -38,6 +38,16 @@ def test_every_layout_and_transport_for_heads_in_groups(world: int, heads: tuple
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("kernel", ["cpu_flash", "math"])
+def test_a_kernel_that_is_asked_for_fails_on_cpu(world: int, kernel: str) -> None:
+    check(world, [
+        Case(documents=documents, kernel=kernel, transport=way)
+        for documents in (("one",), ("edge + 1", "threes"))
+        for way in TRANSPORTS
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_head_sizes_and_rows(world: int) -> None:
     check(world, [
         Case(widths=(width, width), documents=("one",) * rows)
