@@ -181,7 +181,7 @@ def _own_losses(row: int, token: int) -> tuple[Tensor, Tensor]:
     batch = batch_of(rows, 0)
     piece, places = cutter.cut(batch), cutter.cut(_numbered(batch))
     with torch.no_grad():
-        _, losses = model(piece.input_ids, targets=piece.targets, **piece.context)
+        _, losses, _ = model(piece.input_ids, targets=piece.targets, **piece.context)
     real = places.targets.flatten() >= 0  # not what was added to make the length even
     return losses[real], places.targets.flatten()[real]
 
