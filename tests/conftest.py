@@ -20,11 +20,11 @@ settings.load_profile("no deadline")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test that is marked `rotated(parts)` a part of its cells runs, and one that is named
-    alone always."""
+    """Of a test that is marked `rotated(parts)` a part of its cells runs; those that are marked
+    `daily`, and one that is named alone, always."""
     groups = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        if item.get_closest_marker("rotated"):
+        if item.get_closest_marker("rotated") and not item.get_closest_marker("daily"):
             groups[item.nodeid.partition("[")[0]].append(item)
     gone: set[pytest.Item] = set()
     for cells in groups.values():

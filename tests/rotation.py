@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 def todays(cells: Sequence[T], parts: int) -> Sequence[T]:
     """One part of the cells, the next one tomorrow; all where there would be none, or with
-    RINGSHARD_CELLS=all."""
-    if os.environ.get("RINGSHARD_CELLS") == "all":
-        return cells
-    return cells[datetime.date.today().toordinal() % parts :: parts] or cells
+    RINGSHARD_CELLS=all; those of another day with its number."""
+    day = os.environ.get("RINGSHARD_CELLS") or datetime.date.today().toordinal()
+    return cells if day == "all" else cells[int(day) % parts :: parts] or cells

@@ -92,7 +92,8 @@ def _step(ranks: int, length: int) -> float:
     mesh = meshes.build(job.parallelism, torch.device("cpu"))
     model, cutter = model_on(mesh, job, VOCAB), Cutter.of(job, mesh.ring)
     tokens = np.random.default_rng(0).integers(0, VOCAB, (1, length + 1))
-    rows = Rows(tokens, np.ones((1, length), bool), np.zeros(1, int), [np.array([0, length])])
+    mask, none, bounds = np.ones((1, length), bool), np.zeros(1, int), [np.array([0, length])]
+    rows = Rows(tokens, mask, none, bounds, none)
     piece = cutter.cut(batch_of(rows, 0))
     forget_peak()
     forward_backward(model, [piece], length, mesh.device)

@@ -226,12 +226,14 @@ def test_a_document_of_a_row_holds_tokens_of_another(tmp_path: Path, seq_len: in
             learned[text[at + 1]] += 1
     mine = [text for text in documents if learned[text[1]]]
     assert learned == Counter("".join(text[1:] + "~" for text in mine))
+    assert rows.padding.sum() == padding
     assert dataset.padding == pytest.approx(padding / (dataset.rows * seq_len))
 
 
 def test_padding_of_a_mixture_is_that_of_its_rows(mixed: Data) -> None:
     data = replace(mixed, packing=Packing.none, seq_len=16)  # 21 tokens: 16 and 5 of two rows
     assert opened(data).padding == pytest.approx(11 / 32)
+    assert set(opened(data).read(0, 20).padding) == {0, 11}
     assert opened(data, "validation").padding == pytest.approx(11 / 32)
     assert opened(replace(data, packing=Packing.concat)).padding == 0
 

@@ -118,6 +118,7 @@ def test_loss_and_samples_are_the_same_at_any_topology(run: Path) -> None:
         assert result["loss"] == pytest.approx(curve(run, "val/loss")[6], rel=1e-6)
         assert result["perplexity"] == pytest.approx(math.exp(result["loss"]))
         assert result["tokens"] == SEQUENCES * 32
+        assert result["accuracy"] == curve(run, "val/accuracy")[6]
     assert results[0]["samples"] == results[1]["samples"] == results[2]["samples"]
     assert [len(sample["text"]) for sample in results[0]["samples"]] == [40, 40]
 

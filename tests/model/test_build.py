@@ -27,7 +27,7 @@ def _ours(name: str) -> tuple[dict[str, torch.Tensor], float, torch.Tensor]:
     model = model_on(mesh, job(Topology(), name), VOCAB)
     model.eval()
     context = Cutter.of(job(Topology(), name), mesh.ring).alone(IDS[:, :-1])
-    loss, _ = model(IDS[:, :-1], targets=IDS[:, 1:], **context)
+    loss, *_ = model(IDS[:, :-1], targets=IDS[:, 1:], **context)
     return full_parameters(model), loss.item() / (4 * 16), model(IDS[:, :-1], **context).detach()
 
 

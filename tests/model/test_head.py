@@ -31,7 +31,7 @@ def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) 
 def test_loss_and_gradients_are_those_of_plain_cross_entropy(chunk: int, bias: bool) -> None:
     args = inputs(bias=bias)
     leaves = [x for x in args[:3] if x is not None]
-    total, losses = chunked_cross_entropy(*args, chunk)
+    total, losses, _ = chunked_cross_entropy(*args, chunk)
     expected = plain(*args)
     torch.testing.assert_close(losses, expected.detach())
     torch.testing.assert_close(total, expected.sum())
@@ -52,7 +52,7 @@ class _Repeatable(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         leaves = [x.detach().requires_grad_() for x in ctx.args[:3]]
         with torch.enable_grad():
-            total, _ = chunked_cross_entropy(*leaves, *ctx.args[3:])
+            total, *_ = chunked_cross_entropy(*leaves, *ctx.args[3:])
         return *torch.autograd.grad(total, leaves, scale), None, None
 
 
@@ -62,7 +62,7 @@ def test_gradients_are_the_finite_differences() -> None:
 
 def test_bf16_input_gets_an_fp32_softmax_and_fp32_sums_over_chunks() -> None:
     args = inputs(torch.bfloat16)
-    total, losses = chunked_cross_entropy(*args, 8)
+    total, losses, _ = chunked_cross_entropy(*args, 8)
     assert total.dtype == losses.dtype == torch.float32
     exact = [x.detach().double().requires_grad_() for x in args[:2]]
     expected = plain(*exact, None, args[3]).sum()
@@ -78,7 +78,7 @@ def test_rows_that_are_not_learned_cannot_spoil_the_others() -> None:
     hidden, weight, _, targets = inputs()
     with torch.no_grad():
         hidden[0] = float("nan")  # targets[0] is ignored
-    total, losses = chunked_cross_entropy(hidden, weight, None, targets, 8)
+    total, losses, _ = chunked_cross_entropy(hidden, weight, None, targets, 8)
     total.backward()
     assert losses[0] == 0 and total.isfinite()
     assert weight.grad is not None and weight.grad.isfinite().all()
@@ -87,7 +87,7 @@ def test_rows_that_are_not_learned_cannot_spoil_the_others() -> None:
 
 def test_a_batch_without_learned_tokens_has_zero_loss_and_gradient() -> None:
     hidden, weight, _, targets = inputs()
-    total, _ = chunked_cross_entropy(hidden, weight, None, torch.full_like(targets, IGNORED), 8)
+    total, *_ = chunked_cross_entropy(hidden, weight, None, torch.full_like(targets, IGNORED), 8)
     total.backward()
     assert total == 0 and weight.grad is not None and not weight.grad.any()
 
@@ -118,8 +118,20 @@ def test_the_logits_of_the_whole_batch_never_exist(dtype: torch.dtype) -> None:
 def test_evaluation_makes_one_product_per_chunk() -> None:
     args = inputs()
     with torch.no_grad(), _Largest() as seen:
-        total, _ = chunked_cross_entropy(*args, 8)
+        total, *_ = chunked_cross_entropy(*args, 8)
     assert seen.products == -(-N // 8) and not total.requires_grad
+
+
+@pytest.mark.parametrize("chunk", [1, 8, N, 1000])
+def test_a_target_that_is_not_the_likeliest_is_a_hit(chunk: int) -> None:
+    hidden, weight, _, targets = inputs()
+    likeliest = F.linear(hidden, weight).argmax(1)
+    targets = torch.where((torch.arange(N) % 3 == 0) & (targets != IGNORED), likeliest, targets)
+    with torch.no_grad():
+        *_, hits = chunked_cross_entropy(hidden, weight, None, targets, chunk)
+    assert torch.equal(hits, (likeliest == targets) & (targets != IGNORED))
+    assert 5 < hits.sum() < N - 10
+    assert chunked_cross_entropy(hidden, weight, None, targets, chunk)[2] is None
 
 
 def test_a_frozen_head_makes_no_weight_gradient() -> None:
@@ -130,7 +142,7 @@ def test_a_frozen_head_makes_no_weight_gradient() -> None:
 
 
 def test_a_second_backward_pass_is_refused() -> None:
-    total, _ = chunked_cross_entropy(*inputs(), 8)
+    total, *_ = chunked_cross_entropy(*inputs(), 8)
     total.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="second backward"):
         total.backward()

@@ -6,6 +6,7 @@ RING = "platform/ringshard/parallel/ring"
 TRAIN = "platform/ringshard/train"
 CUTTING = "tests/parity/test_cutting.py::test_"
 ATTENTION = "tests/ring/test_attention.py::test_"
+TRANSPORT = "tests/ring/test_transport.py::test_"
 LAYOUTS = f"{ATTENTION}every_layout_and_transport_for_heads_in_groups"
 
 BUGS = [
@@ -23,6 +24,38 @@ BUGS = [
         "held, spare = spare, held",
         "held, spare = (spare, held) if step else (held, spare)",
         f"{LAYOUTS}[heads0-3]",
+    ),
+    Bug(
+        "keys read before they come",
+        f"{RING}/transport.py",
+        "            yield by_head(held)\n            pending.wait()\n",
+        "            yield by_head(held)\n",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[ring-1]",
+    ),
+    Bug(
+        "keys received into those being read",
+        f"{RING}/transport.py",
+        "spare = torch.empty_like(held)",
+        "spare = held",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[ring-1]",
+    ),
+    Bug(
+        "all keys read before they come",
+        f"{RING}/transport.py",
+        "        pending.wait()\n"
+        "        for step in range(1, self.ring.size):\n"
+        "            yield by_head(everyone[(self.ring.rank - step) % self.ring.size])\n",
+        "        for step in range(1, self.ring.size):\n"
+        "            yield by_head(everyone[(self.ring.rank - step) % self.ring.size])\n"
+        "        pending.wait()\n",
+        f"{TRANSPORT}keys_are_read_before_they_come_or_written_over_while_read[allgather-1]",
+    ),
+    Bug(
+        "gradients of keys added before they come",
+        f"{RING}/transport.py",
+        "            self.pending.wait()\n            share += self.arriving",
+        "            share += self.arriving\n            self.pending.wait()",
+        f"{TRANSPORT}gradients_are_summed_before_they_come[ring-1]",
     ),
     Bug(
         "dKV sent one hop short",
@@ -71,8 +104,8 @@ BUGS = [
     Bug(
         "plan of the wrong rank",
         f"{RING}/share.py",
-        "plan = build_plan(layout, rows, ring.rank).to_tensor()",
-        "plan = build_plan(layout, rows, (ring.rank + 1) % ring.size).to_tensor()",
+        "plan = build_plan(layout, cut.rows, ring.rank).to_tensor()",
+        "plan = build_plan(layout, cut.rows, (ring.rank + 1) % ring.size).to_tensor()",
         "tests/ring/test_models.py::test_a_type_is_exact_or_refused[llama]",
     ),
     Bug(
@@ -88,6 +121,14 @@ BUGS = [
         "(*positions.shape[:-1], 1), length - 1)",
         "(*positions.shape[:-1], 1), 0)",
         "tests/ring/test_models.py::test_every_kind_of_rotary_embedding_is_exact[dynamic]",
+    ),
+    Bug(
+        "two of three dimensions of positions are the first",
+        f"{RING}/share.py",
+        "return Share(own, state, layout, imbalance(cut.work))",
+        "return Share({n: t[:1].expand_as(t) if t.dim() == 3 else t for n, t in own.items()}, "
+        "state, layout, imbalance(cut.work))",
+        "tests/ring/test_positions.py::test_positions_in_three_dimensions_are_cut_wrongly[2]",
     ),
     Bug(
         "attention recomputed",
@@ -125,6 +166,13 @@ BUGS = [
         "if mesh.ring.rank == 0:",
         "if True:",
         f"{CUTTING}cutting_rows_changes_the_curve[ragged-cp-2]",
+    ),
+    Bug(
+        "padding counted by each rank of a ring",
+        f"{TRAIN}/agreement.py",
+        "self._numbers[1] = batch.padding",
+        "self._numbers[1] = batch.padding * mesh.ring.size",
+        f"{CUTTING}cutting_packed_rows_changes_the_curve[cp-2]",
     ),
     Bug(
         "ranks of a ring read other tokens",

@@ -80,7 +80,8 @@ class RaggedRows:
         tokens, learned = tokens[:, : self.length + 1], learned[:, : self.length]
         learned[:, self.learned_before :] = False
         bounds = [np.array([0, self.length])] * (last - first)
-        return Rows(tokens[first:], learned[first:], corpus[first:], bounds)
+        padding = np.zeros(last - first, dtype=np.int64)
+        return Rows(tokens[first:], learned[first:], corpus[first:], bounds, padding)
 
     def _row(self, k: int) -> tuple[Any, Any, Any]:
         random = np.random.default_rng(k)
@@ -108,7 +109,8 @@ class PackedRows(RaggedRows):
         for learned, edges in zip(rows.loss_mask, bounds, strict=True):
             learned[edges[1:] - 1] = False  # the next document's first token
             learned[edges[-2] :] = False  # padding
-        return rows._replace(bounds=bounds)
+        padding = np.array([edges[-1] - edges[-2] for edges in bounds])
+        return rows._replace(bounds=bounds, padding=padding)
 
     def bounds(self, k: int) -> Any:
         """Of row k: three documents, the last of them padding."""
@@ -151,6 +153,7 @@ class Curve:
     by_corpus: list[dict[str, float]]
     parameters: dict[str, torch.Tensor]
     tokens_seen: int
+    padding: list[float] = field(default_factory=list)
     noise: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -228,6 +231,7 @@ class _History:
         for metrics in trainer.recorder.flush():
             self.curve.losses.append(metrics["train/loss"])
             self.curve.norms.append(metrics["train/grad_norm"])
+            self.curve.padding.append(metrics["data/padding"])
             noise = {k: v for k, v in metrics.items() if k.startswith("noise/")}
             if noise:
                 self.curve.noise.append(noise)
@@ -256,6 +260,7 @@ def assert_equal_curves(
     np.testing.assert_allclose(other.losses, one.losses, rtol=relative)
     np.testing.assert_allclose(other.norms, one.norms, rtol=relative)
     assert other.tokens_seen == one.tokens_seen
+    assert other.padding == one.padding
     for mine, theirs in zip(one.by_corpus, other.by_corpus, strict=True):
         assert mine.keys() == theirs.keys()
         np.testing.assert_allclose(list(theirs.values()), list(mine.values()), rtol=relative)

@@ -98,6 +98,8 @@ def test_a_command_with_another_topology_takes_another_curve(
         expected, got = curve(one_process, metric), curve(run, metric)
         assert list(got) == list(expected)
         np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    for metric in ("data/padding", "val/accuracy"):
+        assert curve(one_process, metric) == curve(run, metric)
     rings = list(curve(run, "ring/imbalance").values())
     cut = read_job(run / "attempts/1/job.yaml").parallelism.cp > 1
     assert len(rings) == (20 if cut else 0) and all(value >= 1 for value in rings)

@@ -1,7 +1,10 @@
 """Kernels against attention written out; merging against one softmax."""
 
+import sys
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from ringshard.parallel.ring import cuda_kernels
 from ringshard.parallel.ring.blocks import blocks_of
-from ringshard.parallel.ring.kernels import KERNELS, Kernel, choose_kernel
+from ringshard.parallel.ring.kernels import KERNELS, Kernel, choose_kernel, cpu_flash_forward
 from ringshard.parallel.ring.layout import zigzag
 from ringshard.parallel.ring.merge import merge_
 from ringshard.parallel.ring.plan import Segment, build_plan
@@ -196,3 +199,17 @@ def test_the_first_block_is_taken_as_it_is() -> None:
     out, lse = torch.zeros(5, 4), torch.full((5,), float("-inf"))
     merge_(out, lse, block_out, block_lse)
     assert torch.equal(out, block_out) and torch.equal(lse, block_lse)
+
+
+def test_the_check_of_kernels_finds_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script that goes to a machine with a GPU: right kernels pass, a wrong one stands out."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2] / "jobs")])
+    measured = import_module("benchmarks.ring_kernels").measured
+    names, bounds = ("out", "lse", "dq", "dk", "dv"), {"float32": 1e-5, "bfloat16": 2e-2}
+    rows = measured("cpu", 64)
+    assert {row["kernel"] for row in rows} == {"cpu_flash", "math_packed"} and len(rows) == 16
+    assert all(0 < row[name] < bounds[row["format"]] for row in rows for name in names)
+    late = replace(KERNELS["cpu_flash"], forward=lambda *a: cpu_flash_forward(*a[:3], False, a[4]))
+    monkeypatch.setitem(KERNELS, "cpu_flash", late)
+    wrong = [r["block"].split(",")[0] for r in measured("cpu", 64) if r["out"] > bounds["bfloat16"]]
+    assert wrong == ["causal"] * 4

@@ -39,6 +39,68 @@ def test_a_ring_sends_the_least_bytes(world: int, dtype: torch.dtype) -> None:
     assert run_ranks(world, _bytes, case) == [elements * hops] * world
 
 
+def _operations(case: Case) -> list[int]:
+    """Of each batch of messages of one pass, which is not the ring's first."""
+    ring, sent, real = the_ring(), list[int](), dist.batch_isend_irecv
+    attend(case, ring)
+
+    def counted(operations: list[dist.P2POp]) -> list[dist.Work]:
+        sent.append(len(operations))
+        return real(operations)
+
+    dist.batch_isend_irecv = counted
+    attend(case, ring)
+    return sent
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("documents", ["one", "singles", "long and short"])
+def test_documents_take_more_messages_than_two_a_hop(world: int, documents: str) -> None:
+    hops = 2 * (world - 1) + (world if world > 1 else 0)
+    assert run_ranks(world, _operations, Case(documents=(documents,) * 2)) == [[2] * hops] * world
+
+
+def _keys_passing_by(transport: str, late: int) -> list[bool]:
+    """Whether each step's keys and values are those of its rank when they come, and still when
+    all that is sent meanwhile has arrived."""
+    ring, same = the_ring(), []
+    own = torch.full((1, 2, 64, 8), 1.0 + ring.rank)
+    time.sleep(0.5 * (ring.rank == late))
+    for step, (k, v) in enumerate(TRANSPORTS[transport](ring).keys_values(own, -own)):
+        expected = torch.full_like(own, 1.0 + (ring.rank - step) % ring.size)
+        came = torch.equal(k, expected) and torch.equal(v, -expected)
+        time.sleep(0.1)
+        same.append(came and torch.equal(k, expected) and torch.equal(v, -expected))
+    return same
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_keys_are_read_before_they_come_or_written_over_while_read(
+    transport: str, late: int
+) -> None:
+    assert run_ranks(3, _keys_passing_by, transport, late) == [[True] * 3] * 3
+
+
+def _gradients_going_home(transport: str, late: int) -> float:
+    """The sum of what each rank adds for the keys of this one."""
+    ring = the_ring()
+    sums = TRANSPORTS[transport](ring).gradients()
+    for step in range(ring.size):
+        time.sleep(0.2 * (ring.rank == late))
+        whose = (ring.rank - step) % ring.size
+        sums.add(step, torch.full((2, 1, 64, 2, 8), 10.0**whose * (1 + ring.rank)))
+    home = sums.home()
+    assert (home == home.flatten()[0]).all()
+    return float(home.flatten()[0])
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_gradients_are_summed_before_they_come(transport: str, late: int) -> None:
+    assert run_ranks(3, _gradients_going_home, transport, late) == [6.0, 60.0, 600.0]
+
+
 def _with_old_names(case: Case) -> Results:
     """As before torch 2.13, which gave both collectives other names."""
     for name in ("all_gather_single", "reduce_scatter_single"):
@@ -129,6 +191,34 @@ def _late() -> None:
 
 def _lost() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _deserted_in_backward(transport: str, leave: Callable[[], None], folder: Path) -> None:
+    ring = the_ring(1.5)
+    q = torch.randn(1, 4, 32, 16, requires_grad=True)
+    layout, rows = Case(true_length=96).cut(3)
+    plan = build_plan(layout, rows, ring.rank).to_tensor()
+    out = ring_attention(q, q, q, RingState(plan, ring.name, transport), 0.25)
+    dist.barrier()
+    if ring.rank == 1:
+        return leave()
+    with pytest.raises(RingError) as told:
+        out.sum().backward()
+    (folder / str(ring.rank)).write_text(str(told.value))
+    return None
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("leave", [_late, _lost])
+def test_a_peer_lost_in_backward_hangs(
+    transport: str, leave: Callable[[], None], tmp_path: Path
+) -> None:
+    with contextlib.suppress(RuntimeError) if leave is _lost else contextlib.nullcontext():
+        run_ranks(3, _deserted_in_backward, transport, leave, tmp_path, timeout_s=30)
+    for rank in (0, 2):
+        told = (tmp_path / str(rank)).read_text()
+        assert f"rank {rank} waited for keys and values" in told
+        assert "ranks that do not answer: [1]" in told
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -23,24 +23,25 @@ from ringshard.train.batches import Batch
 from ringshard.train.session import train_on
 
 
-def _agree(asked: int) -> tuple[bool, list[int]]:
-    """Row k of the step has k + 1 targets, and rank k reads it."""
+def _agree(asked: int) -> tuple[bool, list[int], int]:
+    """Row k of the step has k + 1 targets and 10 + k tokens of padding, and rank k reads it."""
     rank = dist.get_rank()
     targets = torch.where(torch.arange(4) > rank, IGNORED, 1)[None]  # (1, S)
     corpus, bounds = torch.zeros(1, dtype=torch.int64), [np.array([0, 4])]
-    batch = Batch(rank, torch.zeros_like(targets), targets, corpus, bounds, step_rows=2)
+    inputs, padding = torch.zeros_like(targets), 10 + rank
+    batch = Batch(rank, inputs, targets, corpus, bounds, padding, step_rows=2)
     mesh = meshes.build(Parallelism(dp_shard=2), torch.device("cpu"))
     agreed = Agreement(batch, rank == asked, mesh).wait()
-    return agreed.stop, agreed.counts.tolist()
+    return agreed.stop, agreed.counts.tolist(), agreed.padding
 
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_rank_that_is_asked_to_stop_stops_alone(asked: int) -> None:
-    assert run_ranks(2, _agree, asked) == [(True, [1, 2])] * 2
+    assert run_ranks(2, _agree, asked) == [(True, [1, 2], 21)] * 2
 
 
 def test_ranks_stop_without_being_asked() -> None:
-    assert run_ranks(2, _agree, -1) == [(False, [1, 2])] * 2
+    assert run_ranks(2, _agree, -1) == [(False, [1, 2], 21)] * 2
 
 
 def _timeouts(job: Job, run: Path) -> dict[str, timedelta]:

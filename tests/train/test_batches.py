@@ -15,7 +15,8 @@ from ringshard.train.batches import Batch, Batches, batch_of
 def _rows() -> Rows:
     tokens = np.arange(10).reshape(2, 5)
     learned = np.array([[True] * 4, [False, True, False, True]])
-    return Rows(tokens, learned, np.array([0, 1]), [np.array([0, tokens.shape[1] - 1])] * 2)
+    bounds = [np.array([0, tokens.shape[1] - 1])] * 2
+    return Rows(tokens, learned, np.array([0, 1]), bounds, np.zeros(2, dtype=np.int64))
 
 
 def test_a_target_is_not_the_token_after_its_input() -> None:

@@ -146,6 +146,8 @@ def test_evaluation_depends_on_the_number_of_ranks(
     expected, got = curve(whole[0], "val/loss"), curve(tmp_path / "run", "val/loss")
     assert list(got) == list(expected) == [5, 10, 12]
     np.testing.assert_allclose(list(got.values()), list(expected.values()), rtol=1e-5)
+    right = curve(whole[0], "val/accuracy")
+    assert curve(tmp_path / "run", "val/accuracy") == right and 0 < right[12] < 1
 
 
 @register("hook", "fails_after_loss_of_a_line")

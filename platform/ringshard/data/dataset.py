@@ -30,6 +30,8 @@ class Rows(NamedTuple):
 
     Tokens attend to those of their own document alone. Padding is a document, the last.
     """
+    padding: NDArray[np.int64]
+    """(B,): inputs that are of no document, at the end."""
 
 
 def concatenated(parts: Sequence[Rows]) -> Rows:
@@ -39,6 +41,7 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
         loss_mask=np.concatenate([part.loss_mask for part in parts]),
         corpus=np.concatenate([part.corpus for part in parts]),
         bounds=[bounds for part in parts for bounds in part.bounds],
+        padding=np.concatenate([part.padding for part in parts]),
     )
 
 
@@ -83,11 +86,13 @@ class Dataset:
         pad = self.end or 0
         tokens = np.full((len(row), self.seq_len + 1), pad, dtype=np.int64)  # (B, S + 1)
         loss_mask = np.zeros(tokens.shape, dtype=np.bool_)
-        bounds = [
+        filled = [
             self._packed[which].fill(int(at), *into)
             for which, at, *into in zip(corpus, place, tokens, loss_mask, strict=True)
         ]
-        return Rows(tokens, loss_mask[:, 1:], corpus, bounds)
+        bounds = [each for each, _ in filled]
+        padding = np.array([left for _, left in filled], dtype=np.int64)
+        return Rows(tokens, loss_mask[:, 1:], corpus, bounds, padding)
 
     def _place(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The corpus of each row, and the row's number in it."""
@@ -137,8 +142,9 @@ class _PackedCorpus(NamedTuple):
 
     def fill(
         self, row: int, tokens: NDArray[np.int64], loss_mask: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """Copy a row (S + 1,) and return the bounds of its documents over the S inputs.
+    ) -> tuple[NDArray[np.int64], int]:
+        """Copy a row (S + 1,) and return the bounds of its documents over the S inputs, and how
+        many inputs are padding.
 
         What it does not fill stays as it is: padding that is not learned.
         """
@@ -153,7 +159,7 @@ class _PackedCorpus(NamedTuple):
             at = to.stop
         if ends[-1] < inputs:
             ends.append(inputs)
-        return np.array(ends)
+        return np.array(ends), max(inputs - at, 0)
 
 
 def _metadata(prepared: Path) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def forward_loss(
     """Loss of each token, or logits.
 
     input_ids (B, S); targets (B, S), -100 where a token does not count.
-    Returns (sum of the losses, loss of each token (B·S,) without gradient), or, without
-    targets, logits (B, S, V).
+    Returns (sum of the losses, loss of each token (B·S,) without gradient, and in evaluation
+    whether each target is the likeliest token), or, without targets, logits (B, S, V).
     """
     output = self.base_model(input_ids=input_ids, **kwargs)
     return self.get_output_embeddings()(output.last_hidden_state, targets)

@@ -12,19 +12,21 @@ IGNORED = -100
 
 def chunked_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int
-) -> tuple[Tensor, Tensor]:
-    """Sum of the cross-entropies of `hidden @ weight.T + bias` [nats], and each token's own.
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sum of the cross-entropies of `hidden @ weight.T + bias` [nats], each token's own, and, where
+    no gradient is asked for, whether each target is the likeliest token.
 
     hidden (N, D), weight (V, D), bias (V,) or None, targets (N,) int64 with -100 for a token that
     is not learned; chunk: tokens whose logits exist at one time. The sum is differentiable, the
     token losses (N,) carry no gradient; both are fp32 (fp64 for fp64 input), as is the softmax.
+    The last is (N,) bool, False for tokens that are not learned.
 
     The gradients are made in the forward pass, while a chunk's logits are at hand: no more than
     chunk × V numbers exist and nothing is computed twice. So the backward pass works once.
     """
     needs_gradient = torch.is_grad_enabled()
     return cast(
-        tuple[Tensor, Tensor],
+        tuple[Tensor, Tensor, Tensor | None],
         _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
             hidden, weight, bias, targets, chunk, needs_gradient
         ),
@@ -41,16 +43,19 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         chunk: int,
         needs_gradient: bool,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         needed = [needs_gradient and needs for needs in ctx.needs_input_grad[:3]]
-        losses, ctx.gradients = _losses_and_gradients(hidden, weight, bias, targets, chunk, needed)
+        hits = None if any(needed) else torch.empty_like(targets, dtype=torch.bool)
+        losses, ctx.gradients = _losses_and_gradients(
+            hidden, weight, bias, targets, chunk, needed, hits
+        )
         ctx.mark_non_differentiable(losses)
         ctx.dtype = hidden.dtype
-        return losses.sum(), losses
+        return losses.sum(), losses, hits
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, scale: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         """Scales in place: a copy of the weight's gradient would be the largest tensor of all."""
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
@@ -66,8 +71,10 @@ def _losses_and_gradients(
     targets: Tensor,
     chunk: int,
     needed: list[bool],
+    hits: Tensor | None,
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Token losses (N,), and the gradients of hidden, weight and bias that are needed."""
+    """Token losses (N,), and the gradients of hidden, weight and bias that are needed; hits (N,) is
+    filled in."""
     long = torch.promote_types(hidden.dtype, torch.float32)  # softmax, and sums over chunks
     logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))  # (C, V), for all chunks
     softmax = logits.to(long)  # the same memory, if the format is the same
@@ -83,7 +90,10 @@ def _losses_and_gradients(
         z, p = logits[: len(h)], softmax[: len(h)]
         _project(h, weight, bias, out=z)
         torch.log_softmax(z, dim=1, dtype=long, out=p)
-        log_likelihood = p.gather(1, target).masked_fill_(ignored, 0)
+        log_likelihood = p.gather(1, target)
+        if hits is not None:
+            hits[part] = ((log_likelihood == p.amax(1, keepdim=True)) & ~ignored)[:, 0]
+        log_likelihood.masked_fill_(ignored, 0)
         losses[part] = -log_likelihood[:, 0]
         if not any(needed):
             continue

@@ -19,7 +19,7 @@ MISMATCH = "resume/mismatch"
 """Largest relative difference of a step that was trained again; 0: the same bits."""
 _DETERMINED = (
     *("train/loss", "train/grad_norm", "train/lr", "train/targets", "train/tokens"),
-    *("val/loss", "val/ema_loss"),
+    *("val/loss", "val/accuracy", "val/ema_loss"),
 )
 _CODE = ("git", "python", "packages")
 

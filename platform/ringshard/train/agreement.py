@@ -25,6 +25,8 @@ class Agreed:
     """Whether some rank was asked to stop: the step is not taken."""
     counts: Tensor
     """(rows of the step,) int64: learned tokens of each row of the step."""
+    padding: int
+    """Inputs of the step that are of no document, over all ranks."""
 
     @property
     def targets(self) -> int:
@@ -37,18 +39,20 @@ class Agreement:
 
     def __init__(self, batch: Batch, stop: bool, mesh: Mesh) -> None:
         self.batch = batch
-        self._numbers = torch.zeros(1 + batch.step_rows, dtype=torch.int64)
+        self._numbers = torch.zeros(2 + batch.step_rows, dtype=torch.int64)
         self._numbers[0] = stop
         if mesh.ring.rank == 0:  # the others of a ring have read the same rows
             counts = batch.counts
-            self._numbers[1 + batch.first : 1 + batch.first + len(counts)] = counts
+            self._numbers[1] = batch.padding
+            self._numbers[2 + batch.first : 2 + batch.first + len(counts)] = counts
         self._work = dist.all_reduce(self._numbers, group=mesh.cpu_group, async_op=True)
 
     def wait(self) -> Agreed:
         """What was agreed."""
         assert self._work is not None
         self._work.wait()
-        return Agreed(bool(self._numbers[0]), self._numbers[1:])
+        stop, padding, *_ = self._numbers[:2].tolist()
+        return Agreed(bool(stop), self._numbers[2:], padding)
 
 
 def mask_surplus(batch: Batch, counts: Tensor, budget: int) -> Batch:

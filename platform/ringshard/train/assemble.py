@@ -56,6 +56,8 @@ class Assembly:
     validation: Dataset
     evaluation: Evaluate
     save: Save
+    cut: str
+    """How sequences are cut and keys travel, in words; empty where they stay whole."""
     notes: list[str]
     """What the user should know of the checkpoint that was restored."""
 
@@ -101,7 +103,8 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         console=_console(job, attempt, length, state) if first else None,
         sink=_sink(job, attempt) if first else Unrecorded(),
     )
-    return Assembly(trainer, description, validation, evaluation, save, notes)
+    cut = cutter.described(training.read(0, job.train.rows_at_once).bounds)
+    return Assembly(trainer, description, validation, evaluation, save, cut, notes)
 
 
 def _place(root: Path, job: Job, attempt: Attempt, config: PretrainedConfig) -> Place:

@@ -43,6 +43,8 @@ class Batch:
     """(B,) int64: which corpus a row is from."""
     bounds: Sequence[Ints]
     """Of the documents of each row, over its S inputs."""
+    padding: int = 0
+    """Inputs of its rows that are of no document."""
     step_rows: int = 0
     """Rows of the whole step."""
     pieces: Sequence["Piece"] = ()
@@ -75,7 +77,8 @@ def batch_of(rows: Rows, first: int) -> Batch:
     loss_mask = torch.from_numpy(rows.loss_mask)  # (B, S)
     targets = tokens[:, 1:].masked_fill(~loss_mask, IGNORED)
     inputs = tokens[:, :-1].contiguous()
-    return Batch(first, inputs, targets, torch.from_numpy(rows.corpus), rows.bounds)
+    corpus, padding = torch.from_numpy(rows.corpus), int(rows.padding.sum())
+    return Batch(first, inputs, targets, corpus, rows.bounds, padding)
 
 
 def share(total: int, rank: int, size: int) -> tuple[int, int]:

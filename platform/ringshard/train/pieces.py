@@ -15,9 +15,10 @@ from ringshard.config.schema.job import Job
 from ringshard.config.schema.parallelism import Attention
 from ringshard.model.head import IGNORED
 from ringshard.parallel.ring.attention import RingState
-from ringshard.parallel.ring.documents import positions_of
+from ringshard.parallel.ring.documents import Ints, positions_of
 from ringshard.parallel.ring.group import Ring, alone
-from ringshard.parallel.ring.share import Cutting, share
+from ringshard.parallel.ring.plan import imbalance
+from ringshard.parallel.ring.share import Cut, Cutting, share
 from ringshard.train.batches import Batch
 
 _WHOLE = Cutting(layout="contiguous")
@@ -88,6 +89,18 @@ class Cutter:
     def pieces(self, batch: Batch, micro_batch: int) -> list[Piece]:
         """This rank's part of each micro-batch, in order."""
         return [self.cut(rows) for rows in batch.micro_batches(micro_batch)]
+
+    def described(self, bounds: Sequence[Ints]) -> str:
+        """How rows with these bounds would be cut and their keys travel, in words; nothing where
+        they stay whole."""
+        if self.cutting is None or self.ring.size == 1:
+            return ""
+        cut, asked = Cut.of(bounds, self.ring.size, self.cutting), self.cutting.transport
+        why = " (auto: the faster one for the first rows)" if asked == "auto" else ""
+        return (
+            f"{self.cutting.layout} layout, {cut.transport} transport{why}, the busiest process "
+            f"has {imbalance(cut.work):.2f} × the mean work"
+        )
 
     def ahead(self, micro_batch: int) -> Callable[[Batch], Sequence[Piece]]:
         """What a reading thread may do of it: all, but where ranks compare rows, for messages of

@@ -85,6 +85,7 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "rate": _rate(job),
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
         f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard} × cp {parallelism.cp})",
+        **({"ring": assembly.cut} if assembly.cut else {}),
         "estimate": estimate(
             job,
             trainer.mesh,

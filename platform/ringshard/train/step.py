@@ -55,7 +55,7 @@ def forward_backward(
     for index, piece in enumerate(pieces):
         piece = piece.to(device)
         accumulate(model, last=index == len(pieces) - 1)
-        loss_sum, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
+        loss_sum, token_losses, _ = model(piece.input_ids, targets=piece.targets, **piece.context)
         (loss_sum / targets).backward()
         loss += loss_sum.detach() / targets
         if corpora is not None:

@@ -105,6 +105,7 @@ class Trainer:
         facts: Facts = {"train/lr": lr, "train/targets": targets, **noise}
         facts["train/tokens"] = self.state.tokens_seen
         length = self.job.data.seq_len
+        facts["data/padding"] = agreed.padding / (batch.step_rows * batch.input_ids.shape[1])
         facts["train/flops"] = self.state.rows_read * length * self.recorder.peak.flops_per_token
         if self.mesh.ring.size > 1:
             facts["ring/imbalance"] = mean(piece.imbalance for piece in pieces)

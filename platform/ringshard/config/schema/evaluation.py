@@ -20,7 +20,7 @@ class Part(Enum):
 
 @dataclass
 class Measurement:
-    """Loss and perplexity on a split, and sampled text."""
+    """Loss, perplexity and accuracy on a split, and sampled text."""
 
     split: Part = Part.validation
     """train or validation."""

@@ -38,7 +38,11 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("loss", f"{result['loss']:.4f} nats per token")]
     if len(result["corpora"]) > 1:
         lines += [(f"  {name}", f"{loss:.4f}") for name, loss in result["corpora"].items()]
-    lines += [("perplexity", f"{result['perplexity']:.4f}"), ("tokens", f"{result['tokens']:,}")]
+    lines += [
+        ("perplexity", f"{result['perplexity']:.4f}"),
+        ("accuracy", f"{result['accuracy']:.2%} of the tokens are the likeliest"),
+        ("tokens", f"{result['tokens']:,}"),
+    ]
     if result["bigram_entropy"] is not None:
         lines.append(("bigrams", f"{result['bigram_entropy']:.4f} (entropy, validation split)"))
     return lines

@@ -32,6 +32,30 @@ class Cutting:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """How the rows of a batch are cut, the same on all ranks of a ring."""
+
+    rows: list[Ints]
+    """Bounds of the documents, padding behind them included."""
+    layout: Layout
+    work: Ints
+    """(query, key) pairs of each rank at each step (cp, cp)."""
+    transport: str
+    """ring or allgather."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Ints], cp: int, cutting: Cutting) -> "Cut":
+        """The cut over `cp` ranks of rows with these bounds."""
+        chunks = CHUNKS_PER_RANK[cutting.layout]
+        length = padded_length(max(int(bounds[-1]) for bounds in rows), cp, chunks)
+        rows = [padded(bounds, length) for bounds in rows]
+        layout = LAYOUTS[cutting.layout](rows, cp)
+        work, way = predict_work(layout, rows), cutting.transport
+        way = choose_transport(work, cutting.hop * len(rows)) if way == "auto" else way
+        return cls(rows, layout, work, way)
+
+
+@dataclass(frozen=True)
 class Share:
     """One rank's part of a batch."""
 
@@ -59,19 +83,15 @@ def share(
     """
     if cutting.check and ring.size > 1:
         _compare(ring, rows, tensors)
-    chunks = CHUNKS_PER_RANK[cutting.layout]
-    length = padded_length(max(int(bounds[-1]) for bounds in rows), ring.size, chunks)
-    rows = [padded(bounds, length) for bounds in rows]
-    layout = LAYOUTS[cutting.layout](rows, ring.size)
-    work = predict_work(layout, rows)
-    way = cutting.transport
-    way = choose_transport(work, cutting.hop * len(rows)) if way == "auto" else way
-    plan = build_plan(layout, rows, ring.rank).to_tensor()
+    cut = Cut.of(rows, ring.size, cutting)
+    layout = cut.layout
+    plan = build_plan(layout, cut.rows, ring.rank).to_tensor()
     own = {
-        name: layout.shard(pad_to(tensor, length, value, dim=-1), ring.rank, dim=-1)
+        name: layout.shard(pad_to(tensor, layout.length, value, dim=-1), ring.rank, dim=-1)
         for name, (tensor, value) in tensors.items()
     }
-    return Share(own, RingState(plan, ring.name, way, cutting.kernel), layout, imbalance(work))
+    state = RingState(plan, ring.name, cut.transport, cutting.kernel)
+    return Share(own, state, layout, imbalance(cut.work))
 
 
 def hop_in_pairs(

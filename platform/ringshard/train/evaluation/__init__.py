@@ -1,1 +1,1 @@
-"""The job that evaluates a model: loss and perplexity on a split, and sampled text."""
+"""The job that evaluates a model: loss, perplexity and accuracy on a split, and sampled text."""

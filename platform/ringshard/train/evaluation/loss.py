@@ -22,6 +22,8 @@ class Evaluation:
 
     loss: float
     """Mean cross-entropy over all target tokens [nats]."""
+    accuracy: float
+    """Share of the target tokens that are the likeliest to the model."""
     tokens: int
     """Target tokens."""
     corpora: dict[str, float]
@@ -36,7 +38,8 @@ class Evaluation:
         """As logged; the corpora only where there are several."""
         named = {f"{split}/loss/{name}": loss for name, loss in self.corpora.items()}
         several = named if len(named) > 1 else {}
-        return {f"{split}/loss": self.loss, f"{split}/perplexity": self.perplexity} | several
+        numbers = {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
+        return {f"{split}/{name}": value for name, value in numbers.items()} | several
 
 
 @torch.no_grad()
@@ -49,7 +52,7 @@ def evaluate(
     micro_batch: int,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Loss on the first `sequences` rows of `dataset` (0: all of one epoch), dropout off.
+    """What the first `sequences` rows of `dataset` (0: all of one epoch) come to, dropout off.
 
     advance: told after each pass how many rows are done, and of how many.
 
@@ -58,6 +61,7 @@ def evaluate(
     """
     total = min(sequences, dataset.rows) if sequences else dataset.rows
     sums = CorpusLosses.zeros(len(dataset.corpora), mesh.device)
+    hits = torch.zeros(1, dtype=torch.float64, device=mesh.device)
     training = model.training
     model.eval()
     each = -(-total // mesh.dp_size)
@@ -65,11 +69,12 @@ def evaluate(
         turns = range(start, min(start + micro_batch, each))
         rows = [turn * mesh.dp_size + mesh.dp_rank for turn in turns]
         piece = cutter.cut(batch_of(_read(dataset, rows, total), 0)).to(mesh.device)
-        _, token_losses = model(piece.input_ids, targets=piece.targets, **piece.context)
-        sums.add(piece, token_losses)
+        _, losses, is_hit = model(piece.input_ids, targets=piece.targets, **piece.context)
+        sums.add(piece, losses)
+        hits += is_hit.sum()
         advance(min(turns.stop * mesh.dp_size, total), total)
     model.train(training)
-    return _result(sums, dataset.corpora)
+    return _result(sums, hits, dataset.corpora)
 
 
 def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
@@ -79,9 +84,11 @@ def _read(dataset: Dataset, rows: list[int], total: int) -> Rows:
     return read._replace(loss_mask=read.loss_mask & real[:, None])
 
 
-def _result(sums: CorpusLosses, names: list[str]) -> Evaluation:
-    numbers = torch.stack([sums.losses, sums.counts]).to("cpu", torch.float64)
+def _result(sums: CorpusLosses, hits: torch.Tensor, names: list[str]) -> Evaluation:
+    numbers = torch.cat([sums.losses, sums.counts, hits]).to("cpu", torch.float64)
     dist.all_reduce(numbers)
-    losses, counts = numbers.tolist()
+    *of_corpora, right = numbers.tolist()
+    losses, counts = of_corpora[: len(names)], of_corpora[len(names) :]
+    tokens = int(sum(counts))
     corpora = {n: s / c for n, s, c in zip(names, losses, counts, strict=True) if c > 0}
-    return Evaluation(sum(losses) / max(sum(counts), 1), int(sum(counts)), corpora)
+    return Evaluation(sum(losses) / max(tokens, 1), right / max(tokens, 1), tokens, corpora)

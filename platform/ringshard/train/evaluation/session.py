@@ -32,7 +32,7 @@ def run(job: Job, options: EvaluationOptions, attempt: Attempt) -> None:
 
 
 def run_on(mesh: Mesh, job: Job, options: EvaluationOptions, attempt: Attempt) -> None:
-    """Evaluates; rank 0 records loss, perplexity and samples as the attempt's result."""
+    """Evaluates; rank 0 records loss, perplexity, accuracy and samples as the attempt's result."""
     training, validation = datasets(job)
     dataset = training if options.split is Part.train else validation
     model = model_on(mesh, job, dataset.vocab_size, initialize=not options.checkpoint)
