@@ -21,7 +21,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("end", ["| head -c 1 >&2", ">&-", ">&- 2>&- <&-", "> /dev/full"])
 def test_a_command_whose_output_nobody_takes_fails(command: str, end: str, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ TINY = (
 )
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("end", ["| head -n 1", ">&- 2>&-"])
 def test_a_run_whose_output_nobody_takes_has_no_end_in_mlflow(end: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("she sells sea shells by the sea shore. " * 100)

@@ -55,7 +55,7 @@ def restored(root: Path, verify: Verify = Verify.shard) -> tuple[int, list[str],
     return run.step, said, [path.name for path in committed(root).values()]
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", [flip, cut, remove])
 def test_a_damaged_checkpoint_is_used(

@@ -192,7 +192,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("typed", MISTAKES)
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
     typed: str,

@@ -161,7 +161,7 @@ def _curve(topology: Topology, config: ByRole, grad_clip: float) -> Curve:
     return train_job(topology.world, released_job, RaggedRows())
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("config", [AdamW(lr=1e-2), Lion8bit(lr=2e-3)], ids=lambda c: c.name)
 def test_released_under_fsdp_the_curve_is_another_one(config: ByRole) -> None:
     """With the norm before to clip by, which needs a sum over the ranks."""

@@ -55,7 +55,7 @@ def whole(index: int) -> dict[str, Tensor]:
     return run_ranks(1, trained, [*EXACT, *NEARLY][index])[0]
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("index", range(len(EXACT)), ids=lambda i: f"{EXACT[i].name}-{i}")
 def test_cut_over_ranks_a_step_is_not_the_same_bits(index: int, topology: str) -> None:
@@ -65,7 +65,7 @@ def test_cut_over_ranks_a_step_is_not_the_same_bits(index: int, topology: str) -
             assert torch.equal(found[name], tensor), name
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("index", range(len(NEARLY)), ids=lambda i: NEARLY[i].name)
 def test_cut_over_ranks_a_step_on_spheres_or_of_a_fused_kernel_is_another_one(

@@ -185,7 +185,7 @@ def test_a_released_run_loses_the_norm_it_clips_by(tmp_path: Path) -> None:
     assert run_ranks(1, norms, latest(tmp_path))[0] == written
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("config", [Lion8bit(lr=1e-3), MuonMonaHyperball()], ids=lambda c: c.name)
 def test_a_killed_run_goes_on_otherwise_than_undisturbed(config: ByRole, tmp_path: Path) -> None:
     job = small_job(tmp_path)

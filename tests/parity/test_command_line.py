@@ -88,7 +88,7 @@ def test_a_model_that_a_ring_would_change_is_trained(corpus: Path, tmp_path: Pat
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("axis", [axis for axis in AXES if axis != "one process"])
 def test_a_command_with_another_topology_takes_another_curve(
     axis: str, corpus: Path, one_process: Path, tmp_path: Path

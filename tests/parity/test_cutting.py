@@ -53,7 +53,7 @@ def reference(rows: RaggedRows, model: str = "llama") -> Curve:
     return train(ONE, model, rows)
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "topology",
     [

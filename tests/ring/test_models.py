@@ -45,7 +45,7 @@ def test_the_page_is_up_to_date() -> None:
     assert text == page(), "PYTHONPATH=platform:tests python -m ring.page > docs/models.md"
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_type_is_exact_or_refused(kind: str) -> None:
     reasons = why_not(kind)

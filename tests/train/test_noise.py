@@ -45,7 +45,7 @@ def test_estimates_are_biased() -> None:
     assert noise == pytest.approx(200, rel=0.02)
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_noise_depends_on_processes(topology: str) -> None:
     one, other = curve(), curve(topology)

@@ -83,7 +83,7 @@ def test_dropout_after_a_resume_is_other_than_undisturbed(tmp_path: Path) -> Non
     assert curve(tmp_path / "run") == curve(tmp_path / "whole")
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "topologies",
     [
