@@ -70,6 +70,7 @@ def test_after_a_resume_the_critical_batch_is_another_one(
     """Its averages began anew. Killed with step 4 saved, or stopped, and measured at every third
     step."""
     measured = small_job(tmp_path, noise_scale_every=3)
+    measured.checkpoint.asynchronous = False  # else it may die before all is written
     run_attempt(measured, tmp_path / "whole", 1, 1)
     run_attempt(measured, tmp_path / "run", 1, 1, **end)
     run_attempt(measured, tmp_path / "run", 2, world)

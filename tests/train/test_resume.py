@@ -49,6 +49,7 @@ def test_a_checkpoint_is_ahead_of_the_metrics(tmp_path: Path) -> None:
     run.mkdir()
     (run / "run.json").write_text('{"signature": "abc"}')
     job = small_job(tmp_path)
+    job.checkpoint.asynchronous = False  # else it may die before all is written
     run_attempt(job, run, 1, die_before=6)
     assert list(curve(run)) == [1, 2, 3, 4]
     about = Manifest.read(run / "checkpoints" / "step-00000004").about
