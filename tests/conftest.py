@@ -36,6 +36,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in gone]
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes run all the tests; what is chosen by marker or by name, this one."""
+    chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    return 0 if chosen or not config.option.markexpr.startswith("not ") else 2
+
+
 @pytest.fixture(autouse=True)
 def fresh_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch keeps what it has compiled by the graph, and knows nothing of changes within our own

@@ -46,6 +46,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("group", OPTIONS)
 def test_every_option_of_every_group_composes_and_survives_freezing(group: str) -> None:
     """Those that need nothing are members of one sweep, the others have commands of their own."""

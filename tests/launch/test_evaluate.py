@@ -204,6 +204,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("typed", MISTAKES)
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
     typed: str, run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -44,6 +44,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("change", REFUSED)
 def test_what_would_be_another_run_is_refused(change: str, finished: Path) -> None:
     (run_dir,) = run_dirs(finished)
