@@ -294,6 +294,23 @@ def test_a_new_file_of_a_submodule_is_missing_in_a_snapshot(tmp_path: Path) -> N
     assert "+a = 2" in code_of(user).differences["code-user.diff"]
 
 
+@pytest.mark.parametrize("kind", [Snapshot.copy, Snapshot.git])
+def test_a_run_that_goes_on_loses_the_users_modules(kind: Snapshot, tmp_path: Path) -> None:
+    """What was frozen of them lies in the output root, of which no snapshot takes anything."""
+    own, root = tmp_path / "own", tmp_path / "own/outputs"
+    own.mkdir()
+    (own / "mine.py").write_text("a = 1")
+    git(own, "init", "-q")
+    git(own, "add", "mine.py")
+    git(own, "commit", "-qm", "x")
+    first = snapshot(kind, User(["mine"], str(own)), root).user
+    assert first and (first / "mine.py").exists()
+    (own / "mine.py").write_text("a = 2")
+    again = snapshot(kind, User(["mine"], str(first)), root)
+    assert again.user == first and again.source and (again.source / "ringshard/cli.py").exists()
+    assert (first / "mine.py").read_text() == "a = 1"
+
+
 def test_a_snapshot_of_git_is_empty_where_there_is_no_git(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()

@@ -102,6 +102,13 @@ BUGS = [
         f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
     ),
     Bug(
+        "a run that goes on has none of the user's modules",
+        "platform/ringshard/launch/snapshot.py",
+        'is_frozen = own.is_relative_to(root / "snapshots")',
+        "is_frozen = False",
+        f"{TEST}a_run_that_goes_on_loses_the_users_modules[Snapshot.copy]",
+    ),
+    Bug(
         "each trial of a search draws what the first one drew",
         "platform/ringshard/launch/search/study.py",
         "search.seed * 1_000_003 + number",
