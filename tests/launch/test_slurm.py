@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ringshard.checkpoint.manifest import Manifest
 from ringshard.config.schema.hardware import Device, Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output, User
 from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
-from ringshard.files import write_json
 from ringshard.launch import torchrun
 from ringshard.launch.code import code_of
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import agent
 from ringshard.launch.slurm.agent import Agent, _Watch, patience_s
-from ringshard.launch.slurm.attempt import in_vain
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import Noted, Signals
@@ -198,40 +195,6 @@ def test_a_verdict_queues_a_cancelled_run_again_or_gives_a_preempted_one_up() ->
     assert outcome(None, replace(fresh, crashes=3)) is Outcome.failed
     assert refuse(2, 1, launcher) is None and refuse(3, 0, launcher)
     assert refuse(2, 2, launcher)
-
-
-def wordless(run: RunDir, number: int, step: int) -> None:
-    """An attempt whose node died."""
-    run.attempt(number).mkdir(parents=True)
-    write_json(run.attempt(number) / "started.json", {"step": step})
-
-
-def test_a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on(
-    tmp_path: Path,
-) -> None:
-    run = RunDir(tmp_path)
-    saved = tmp_path / "checkpoints/step-00000040"
-    saved.mkdir(parents=True)
-    Manifest({}).write(saved)
-    for number, step in enumerate((0, 20, 40, 40), start=1):
-        wordless(run, number, step)
-        assert in_vain(run, 1, number) == max(0, number - 3), "it went on so far"
-    assert in_vain(run, 1, 5) == 2 and in_vain(run, 4, 5) == 1
-    run.finish(4, Outcome.requeued, {"why": PREEMPTED})
-    assert in_vain(run, 1, 5) == 0
-
-
-def test_a_run_that_loses_its_node_twice_before_it_saved_anything_goes_on_for_ever(
-    tmp_path: Path,
-) -> None:
-    run = RunDir(tmp_path)
-    for number in (1, 2, 3):
-        wordless(run, number, 0)
-    here = Agent(run, 1, "standin", 120, 30, Node("12", 2, 0, ["a"]))
-    here._refuse(2, Launcher())
-    with pytest.raises(RuntimeError, match="2 times with nothing new saved"):
-        here._refuse(3, Launcher())
-    assert run.outcome() is Outcome.failed
 
 
 def test_a_rerun_starts_what_it_was_not_asked_to() -> None:

@@ -70,7 +70,8 @@ BUGS = [
         f"{SLURM}/attempt.py",
         'int(began["step"]) >= newest',
         'int(began["step"]) >= 0',
-        f"{TEST}a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on",
+        "tests/launch/test_lost_nodes.py"
+        "::test_a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on",
     ),
     Bug(
         "a job that queues itself again is told as late as at first",
