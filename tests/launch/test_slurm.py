@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ringshard.checkpoint.manifest import Manifest
 from ringshard.config.schema.hardware import Device, Hardware, Scheduler, Slurm
 from ringshard.config.schema.job import Job, Output, User
 from ringshard.config.schema.launcher import Launcher, Retry, Snapshot
 from ringshard.errors import ConfigError
-from ringshard.files import write_json
 from ringshard.launch import torchrun
 from ringshard.launch.code import code_of
 from ringshard.launch.rundir import Outcome, RunDir
 from ringshard.launch.slurm import agent
 from ringshard.launch.slurm.agent import Agent, _Watch, patience_s
-from ringshard.launch.slurm.attempt import in_vain
 from ringshard.launch.slurm.batches import Planned, batches
 from ringshard.launch.slurm.node import Node
 from ringshard.launch.slurm.signals import Noted, Signals
@@ -200,40 +197,6 @@ def test_a_verdict_queues_a_cancelled_run_again_or_gives_a_preempted_one_up() ->
     assert refuse(2, 2, launcher)
 
 
-def wordless(run: RunDir, number: int, step: int) -> None:
-    """An attempt whose node died."""
-    run.attempt(number).mkdir(parents=True)
-    write_json(run.attempt(number) / "started.json", {"step": step})
-
-
-def test_a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on(
-    tmp_path: Path,
-) -> None:
-    run = RunDir(tmp_path)
-    saved = tmp_path / "checkpoints/step-00000040"
-    saved.mkdir(parents=True)
-    Manifest({}).write(saved)
-    for number, step in enumerate((0, 20, 40, 40), start=1):
-        wordless(run, number, step)
-        assert in_vain(run, 1, number) == max(0, number - 3), "it went on so far"
-    assert in_vain(run, 1, 5) == 2 and in_vain(run, 4, 5) == 1
-    run.finish(4, Outcome.requeued, {"why": PREEMPTED})
-    assert in_vain(run, 1, 5) == 0
-
-
-def test_a_run_that_loses_its_node_twice_before_it_saved_anything_goes_on_for_ever(
-    tmp_path: Path,
-) -> None:
-    run = RunDir(tmp_path)
-    for number in (1, 2, 3):
-        wordless(run, number, 0)
-    here = Agent(run, 1, "standin", 120, 30, Node("12", 2, 0, ["a"]))
-    here._refuse(2, Launcher())
-    with pytest.raises(RuntimeError, match="2 times with nothing new saved"):
-        here._refuse(3, Launcher())
-    assert run.outcome() is Outcome.failed
-
-
 def test_a_rerun_starts_what_it_was_not_asked_to() -> None:
     ended = {State.failed: Retry.failed, State.interrupted: Retry.failed}
     ended |= {State.timeout: Retry.timeout, State.killed: Retry.all}
@@ -292,6 +255,23 @@ def test_a_new_file_of_a_submodule_is_missing_in_a_snapshot(tmp_path: Path) -> N
     inner = {"inner/theirs.py", "inner/new.py"}
     assert files == {"mine.py", "sub/old.py", "sub/new.py"} | inner
     assert "+a = 2" in code_of(user).differences["code-user.diff"]
+
+
+@pytest.mark.parametrize("kind", [Snapshot.copy, Snapshot.git])
+def test_a_run_that_goes_on_loses_the_users_modules(kind: Snapshot, tmp_path: Path) -> None:
+    """What was frozen of them lies in the output root, of which no snapshot takes anything."""
+    own, root = tmp_path / "own", tmp_path / "own/outputs"
+    own.mkdir()
+    (own / "mine.py").write_text("a = 1")
+    git(own, "init", "-q")
+    git(own, "add", "mine.py")
+    git(own, "commit", "-qm", "x")
+    first = snapshot(kind, User(["mine"], str(own)), root).user
+    assert first and (first / "mine.py").exists()
+    (own / "mine.py").write_text("a = 2")
+    again = snapshot(kind, User(["mine"], str(first)), root)
+    assert again.user == first and again.source and (again.source / "ringshard/cli.py").exists()
+    assert (first / "mine.py").read_text() == "a = 1"
 
 
 def test_a_snapshot_of_git_is_empty_where_there_is_no_git(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from report.folders import made
 
 import ringshard
+from ringshard.config.schema.tracking import Backend
 from ringshard.launch.rundir import Outcome, RunDir
 
 WATCH = """
@@ -77,10 +78,15 @@ class Terminal:
             return ""
 
 
+def untracked(folder: Path, name: str) -> Path:
+    """A run that nobody has ended, and that leaves nothing to be synced."""
+    return made(folder, name, marker=None, tracking__backend=Backend.jsonl)
+
+
 def test_the_table_of_runs_that_are_waited_for_is_not_drawn_or_not_drawn_again(
     tmp_path: Path,
 ) -> None:
-    first, second = (made(tmp_path, f"run-{name}", marker=None) for name in "ab")
+    first, second = (untracked(tmp_path, f"run-{name}") for name in "ab")
     with (
         RunDir(first).claimed(),
         RunDir(second).claimed(),
@@ -101,7 +107,7 @@ def test_the_table_of_runs_that_are_waited_for_is_not_drawn_or_not_drawn_again(
 
 
 def test_a_log_that_is_followed_ends_at_a_requeue_or_never(tmp_path: Path) -> None:
-    run = RunDir(made(tmp_path, "run", marker=None))
+    run = RunDir(untracked(tmp_path, "run"))
     log = run.attempt(1) / "rank-0.log"
     logs = ("-m", "ringshard.cli", "runs", "logs", "-f", str(run.path))
     with run.claimed(), Terminal(*logs) as terminal:
@@ -124,7 +130,7 @@ def test_a_log_that_is_followed_ends_at_a_requeue_or_never(tmp_path: Path) -> No
 
 
 def test_ctrl_c_at_a_followed_log_is_a_traceback(tmp_path: Path) -> None:
-    run = RunDir(made(tmp_path, "run", marker=None))
+    run = RunDir(untracked(tmp_path, "run"))
     (run.attempt(1) / "rank-0.log").write_text("one\n")
     with (
         run.claimed(),

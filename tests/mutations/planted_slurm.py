@@ -70,7 +70,8 @@ BUGS = [
         f"{SLURM}/attempt.py",
         'int(began["step"]) >= newest',
         'int(began["step"]) >= 0',
-        f"{TEST}a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on",
+        "tests/launch/test_lost_nodes.py"
+        "::test_a_job_that_kills_its_node_at_the_same_step_is_queued_again_as_if_it_went_on",
     ),
     Bug(
         "a job that queues itself again is told as late as at first",
@@ -100,6 +101,13 @@ BUGS = [
         "others = _others(folder) if kind is Snapshot.copy else []",
         "others = list[Path]()",
         f"{TEST}a_snapshot_misses_changes_or_takes_what_is_ignored",
+    ),
+    Bug(
+        "a run that goes on has none of the user's modules",
+        "platform/ringshard/launch/snapshot.py",
+        'is_frozen = own.is_relative_to(root / "snapshots")',
+        "is_frozen = False",
+        f"{TEST}a_run_that_goes_on_loses_the_users_modules[Snapshot.copy]",
     ),
     Bug(
         "each trial of a search draws what the first one drew",

@@ -101,7 +101,7 @@ def test_a_signal_while_a_run_saves_evaluates_or_twice_or_to_one_rank_loses_a_st
         for _ in range(attempt):
             slurm.slurm(*signal_all)
         told = run.ends(attempt)
-        assert told["outcome"] == "requeued" and len(told["signals"]) == attempt, told
+        assert told["outcome"] == "requeued" and len(told["signals"]) >= attempt, told
         (folder / what).unlink()
         slurm.hurry(run.job)
     run.begins(3)

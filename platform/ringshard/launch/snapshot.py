@@ -42,8 +42,9 @@ def snapshot(kind: Snapshot, user: User, root: Path, write: bool = True) -> Froz
     # An installed package lies outside of git, and is copied as it is.
     ours = _files(package, kind if _git(package, "--cached") else Snapshot.copy)
     trees = {"platform/ringshard": (package, ours)}
-    if user.modules:
-        own = Path(user.path)
+    own = Path(user.path)
+    is_frozen = own.is_relative_to(root / "snapshots")  # of a run that goes on
+    if user.modules and not is_frozen:
         trees["user"] = (own, [file for file in _files(own, kind) if _is_code(own, file, root)])
     home = root / "snapshots" / _digest(trees)
     if write and not home.exists():
@@ -52,7 +53,8 @@ def snapshot(kind: Snapshot, user: User, root: Path, write: bool = True) -> Froz
                 for file in files:
                     (new / name / file).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(folder / file, new / name / file)
-    return Frozen(home / "platform", home / "user" if user.modules else None)
+    theirs = own if is_frozen else home / "user"
+    return Frozen(home / "platform", theirs if user.modules else None)
 
 
 def _files(folder: Path, kind: Snapshot) -> list[Path]:
