@@ -192,7 +192,7 @@ def test_a_server_that_answers_late_or_no_more_is_a_traceback(away: RunFolder, g
     away.end(1, "done")
     ship(away)
     (run,) = find_in_mlflow(gate.uri, [away.path.name])
-    gate.open(delay_s=6)
+    gate.delay_s = 6
     assert len(run.curves["train/loss"]) == 100
     gate.close()
     with pytest.raises(ConfigError, match=r"gives no points of train/lr .*: try later"):
