@@ -115,7 +115,7 @@ def test_torn_silent_and_damaged_runs_are_told_beside_the_others(
     rows = [line.split() for line in done.stdout.splitlines() if "tiny-" in line]
     assert rows[:3] == [
         ["tiny-b", "done", "0", "0%"],
-        ["tiny-c", "done", "0", "0%"],
+        ["tiny-c", "done,", "incomplete", "0", "0%"],
         ["tiny-d", "done", "20", "4.902", "5", "512", "25.0%", "69%"],
     ]
     damaged = "tiny-c: 22 lines of its record are damaged (wrong checksum)"

@@ -100,7 +100,8 @@ def test_a_cancelled_or_killed_job_is_running_in_mlflow_for_ever(
     until(lambda: killed.job not in slurm.jobs(), 60, "the job is gone")
     assert remote(second).info.status == "RUNNING"
     reaped = ringshard(folder, "track", "reap", "outputs").stdout
-    assert f"{killed.path}: KILLED (interrupted" in reaped and cancelled.path.name not in reaped
+    assert f"{killed.path.name}: KILLED (interrupted: FAILED)" in reaped
+    assert cancelled.path.name not in reaped
     assert remote(second).info.status == "KILLED"
     assert dict(history(second)) == curve(killed.path)
 

@@ -67,7 +67,7 @@ class Gate:
         self.port: int = self._listener.getsockname()[1]
         self._listener.close()
         self.host: bytes | None = None
-        self._delay_s = 0.0
+        self.delay_s = 0.0
         self._held: list[socket.socket] = []
         self._swallows = False
 
@@ -76,9 +76,9 @@ class Gate:
         return f"http://127.0.0.1:{self.port}"
 
     def open(self, host: bytes | None = None, delay_s: float = 0.0) -> None:
-        """host: what the server is told that the client has asked for; delay_s: of what it asks."""
+        """host: what the server is told that the client has asked for; delay_s: of each answer."""
         self.close()
-        self.host, self._swallows, self._delay_s = host, False, delay_s
+        self.host, self._swallows, self.delay_s = host, False, delay_s
         self._listen()
 
     def hole(self) -> None:
@@ -110,19 +110,18 @@ class Gate:
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._behind)) as on:
-            back = threading.Thread(target=_pump, args=[on, client], daemon=True)
+            back = threading.Thread(target=self._answer, args=[on, client], daemon=True)
             back.start()
             while data := client.recv(65536):
                 if self.host:
                     asked = f"Host: 127.0.0.1:{self.port}".encode()
                     data = data.replace(asked, b"Host: " + self.host)
-                time.sleep(self._delay_s)
                 on.sendall(data)
 
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
+    def _answer(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                time.sleep(self.delay_s)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)

@@ -22,6 +22,7 @@ from tracking.shipped import expected, history, remote, ship
 from tracking.test_shipper import AGENT
 
 from ringshard.errors import ConfigError
+from ringshard.report.mlflow_runs import find as find_in_mlflow
 from ringshard.tracking import delivery, shipper
 from ringshard.tracking.spool import Spool, read_spool
 
@@ -181,6 +182,21 @@ def test_a_server_that_takes_no_runs_passes_a_preflight_or_stops_it(
     done = preflight(tmp_path, gate.uri)
     assert (done.returncode, "warning" in done.stdout) == (0, False), done.stdout
     assert f"{gate.uri} takes runs" in done.stdout
+
+
+def test_a_server_that_answers_late_or_no_more_is_a_traceback(away: RunFolder, gate: Gate) -> None:
+    """Shipping gives up after five seconds, and tries again; whoever compares waits."""
+    gate.open()
+    away.attempt(1)
+    away.train(1, range(100))
+    away.end(1, "done")
+    ship(away)
+    (run,) = find_in_mlflow(gate.uri, [away.path.name])
+    gate.delay_s = 6
+    assert len(run.curves["train/loss"]) == 100
+    gate.close()
+    with pytest.raises(ConfigError, match=r"gives no points of train/lr .*: try later"):
+        run.curves["train/lr"]
 
 
 def test_a_locked_database_costs_or_doubles_points(

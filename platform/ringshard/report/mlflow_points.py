@@ -1,6 +1,7 @@
 """Points in MLflow: a metric that is looked at in one run is looked at in those beside it, so it is
 read of all of them at once."""
 
+import os
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,10 @@ import numpy as np
 from ringshard.report.curve import Curve
 from ringshard.tracking import store
 
-_AT_ONCE = 8
+_AT_ONCE = 4
 """Requests that a server is sent together."""
+_PATIENCE_S = "120"
+"""How long it may take to answer one: ten thousand points take it seconds."""
 _OF_ONE = """
 SELECT step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics
 WHERE run_uuid = ? AND key = ? ORDER BY step, timestamp, value
@@ -48,7 +51,11 @@ class Points:
                 return _from_file(self._file, runs, key)
             except sqlite3.Error:  # another version's tables, or at work: MLflow knows better
                 pass
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = _PATIENCE_S
+        with (
+            store.told_in_a_sentence(f"MLflow gives no points of {key}", "try later"),
+            ThreadPoolExecutor(_AT_ONCE) as pool,
+        ):
             return list(pool.map(partial(self._ask, key), runs))
 
     def _ask(self, key: str, run_id: str) -> Rows:

@@ -11,7 +11,8 @@ def unrecorded(run: RunDir) -> int:
     for attempt in range(1, run.last_attempt() + 1):
         reached = max([reached, *(last_step(s.path) for s in spools if s.attempt == attempt)])
         trained = int(run.result(attempt).get("step") or 0)
-        if trained > reached and run.job(attempt).tracking.backend.records:
-            missing += trained - reached
+        if trained > reached:
+            if run.job(attempt).tracking.backend.records:
+                missing += trained - reached
             reached = trained
     return missing
