@@ -41,7 +41,22 @@ def test_many_documents_are_counted_at_once_and_none_goes_on_with_another(tmp_pa
     store.write(tmp_path, map(Piece, documents), Bytes(), False, lambda *_: None)
     made = store.Store(tmp_path)
     spans = Spans(made.bounds[:-1:2], made.bounds[1::2])  # neighbours would be one span
-    ((previous, following),) = rows._together(rows._pairs(made, spans, apart=True))
+    ((previous, following),) = rows._together(rows._pairs(made, [spans], apart=True))
     ids = [[*document.encode(), 256] for document in documents[::2]]
     expected = [pair for each in ids for pair in itertools.pairwise(each)]
     assert list(zip(previous.tolist(), following.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_pair_is_lost_where_blocks_of_documents_meet(apart: bool, tmp_path: Path) -> None:
+    documents = [f"document {number}" for number in range(10)]
+    store.write(tmp_path, map(Piece, documents), Bytes(), False, lambda *_: None)
+    made = store.Store(tmp_path)
+    start, end = made.bounds[:-1], made.bounds[1:]
+
+    def pairs(*blocks: Spans) -> list[tuple[int, int]]:
+        found = rows._pairs(made, blocks, apart)
+        return [pair for p, f in found for pair in zip(p.tolist(), f.tolist(), strict=True)]
+
+    halves = Spans(start[:5], end[:5]), Spans(start[5:], end[5:])
+    assert pairs(*halves) == pairs(Spans(start, end))

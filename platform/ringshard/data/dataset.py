@@ -75,8 +75,8 @@ class Dataset:
     def _open(self, name: str) -> "_PackedCorpus":
         about = self._metadata["corpora"][name]
         store = Store((self._folder / about["store"]).resolve())
-        index = np.load(self._folder / f"{name}-{self._split}.npy", mmap_mode="r")
-        layout = packing.layout(index, Packing[self._metadata["packing"]], self.seq_len)
+        rule = Packing[self._metadata["packing"]]
+        layout = packing.read(self._folder / f"{name}-{self._split}", rule, self.seq_len)
         return _PackedCorpus(store, layout)
 
     def read(self, first: int, last: int) -> Rows:

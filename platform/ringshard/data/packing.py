@@ -1,22 +1,25 @@
 """How the documents of a split become rows of `seq_len` + 1 tokens.
 
-The index of a split is an int64 array of three lines: start and end of each span of the store, and
-how many tokens (concat) or rows (none) there are up to its end, or its row (documents). Rows that
+The index of a split is three int64 arrays: start and end of each span of the store, and how many
+tokens (concat) or rows (none) there are up to its end, or its row (documents). Rows that
 follow each other in a text share one token, the last target of one being the first input of the
 next: each token but a first is a target once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringshard.config.schema.data import Packing
+from ringshard.data.arrays import Growing, mapped
 from ringshard.data.best_fit import best_fit
 from ringshard.data.split import Spans, joined
 
-Index = NDArray[np.int64]
+Index = Sequence[NDArray[np.int64]]
+_ARRAYS = ("start.bin", "end.bin", "through.bin")
 
 
 class Layout(Protocol):
@@ -30,12 +33,36 @@ class Layout(Protocol):
         """The slices of the store that make up a row, up to seq_len + 1 tokens together."""
         ...
 
-    def filled(self) -> int:
-        """Inputs of all rows that are no padding."""
+    def padding(self) -> int:
+        """Inputs of all rows that are of no document."""
         ...
 
 
-def index(spans: Spans, packing: Packing, seq_len: int) -> Index:
+def write(folder: Path, blocks: Iterable[Spans], packing: Packing, seq_len: int) -> int:
+    """Put the index of a split into a new folder; each block of its documents is packed by itself,
+    so that memory does not depend on their number. Returns the padding of all rows [inputs]."""
+    folder.mkdir()
+    arrays = [Growing(folder / name, np.int64) for name in _ARRAYS]
+    done = padding = 0
+    for spans in blocks:
+        block = index(spans, packing, seq_len)
+        padding += layout([*block], packing, seq_len).padding()
+        block[2] += done
+        for array, values in zip(arrays, block, strict=True):
+            array.append(values)
+        if block.size:
+            done = int(block[2, -1]) + (packing is Packing.documents)
+    for array in arrays:
+        array.close()
+    return padding
+
+
+def read(folder: Path, packing: Packing, seq_len: int) -> Layout:
+    """The rows of what `write` has put there."""
+    return layout([mapped(folder / name, "int64") for name in _ARRAYS], packing, seq_len)
+
+
+def index(spans: Spans, packing: Packing, seq_len: int) -> NDArray[np.int64]:
     """What `layout` needs to know of a split, (3, spans)."""
     if packing is Packing.concat:
         spans = joined(spans)
@@ -84,10 +111,10 @@ class Packed:
         spans = zip(self._start[first:last].tolist(), self._end[first:last].tolist(), strict=True)
         return [slice(start, end) for start, end in spans]
 
-    def filled(self) -> int:
+    def padding(self) -> int:
         """See Layout."""
         tokens = np.bincount(self._row, self._end - self._start)  # (rows,)
-        return int(np.minimum(tokens, self._seq_len).sum())
+        return int(np.maximum(self._seq_len - tokens, 0).sum())
 
 
 class Concat:
@@ -114,9 +141,9 @@ class Concat:
             span += 1
         return result
 
-    def filled(self) -> int:
+    def padding(self) -> int:
         """See Layout."""
-        return self.rows * self._seq_len
+        return 0
 
 
 class Single:
@@ -136,7 +163,7 @@ class Single:
         start = int(self._start[span]) + (row - before) * self._seq_len
         return [slice(start, min(int(self._end[span]), start + self._seq_len + 1))]
 
-    def filled(self) -> int:
+    def padding(self) -> int:
         """See Layout."""
         rows = np.diff(self._through, prepend=0)
-        return int(np.minimum(self._end - self._start, rows * self._seq_len).sum())
+        return int(np.maximum(rows * self._seq_len - (self._end - self._start), 0).sum())

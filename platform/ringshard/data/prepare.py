@@ -27,7 +27,7 @@ from ringshard.data.tokenizer import Tokenizer, load
 from ringshard.errors import ConfigError, of_path
 from ringshard.registry import import_user_modules
 
-_FORMAT = 2  # raised when what lies on disk comes to mean something else
+_FORMAT = 3  # raised when what lies on disk comes to mean something else
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import xxhash
 from ringshard.config.schema.data import Data, Packing
 from ringshard.data import packing
 from ringshard.data.entropy import LARGEST_VOCABULARY, bigram
-from ringshard.data.split import Spans, divide, joined
+from ringshard.data.split import BLOCK, Spans, divide, joined
 from ringshard.data.store import Store
 from ringshard.data.tokenizer import Ids, Tokenizer
 from ringshard.errors import ConfigError
@@ -40,6 +40,7 @@ def digest(data: Data, mixture: Mixture) -> str:
     return hashed(
         data.seq_len,
         data.packing.name,
+        BLOCK,
         data.split.name,
         data.validation_share,
         [[name, corpus.weight, corpus.store.digest] for name, corpus in mixture.items()],
@@ -48,13 +49,10 @@ def digest(data: Data, mixture: Mixture) -> str:
 
 def write(folder: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer) -> None:
     """Fill the prepared folder; raises ConfigError if a split has less than one row."""
-    splits = {name: divide(corpus.store.bounds, data.split, data.validation_share)
-              for name, corpus in mixture.items()}  # fmt: skip
-    packed = {which: {name: _index(folder / f"{name}-{which}.npy", spans[which], data)
-                      for name, spans in splits.items()}
-              for which in ("train", "validation")}  # fmt: skip
+    packed = {which: {name: _index(folder / f"{name}-{which}", corpus.store, data, validation)
+                      for name, corpus in mixture.items()}
+              for which, validation in (("train", False), ("validation", True))}  # fmt: skip
     _refuse_empty(data, mixture, packed)
-    apart = {name: spans["validation"] for name, spans in splits.items()}
     tokenizer.save(folder)
     metadata = {
         "digest": digest(data, mixture),
@@ -74,7 +72,7 @@ def write(folder: Path, data: Data, mixture: Mixture, tokenizer: Tokenizer) -> N
             (corpus.weight, packed["train"][name].padding) for name, corpus in mixture.items()
         ),
         "validation_padding": _mean(packed["validation"].values()),
-        "bigram_entropy": _bigram_entropy(mixture, apart, data.packing, tokenizer.vocab_size),
+        "bigram_entropy": _bigram_entropy(mixture, data, tokenizer.vocab_size),
     }
     (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
 
@@ -87,13 +85,16 @@ class _Packed(NamedTuple):
     """Share of the inputs."""
 
 
-def _index(file: Path, spans: Spans, data: Data) -> _Packed:
+def _index(folder: Path, store: Store, data: Data, validation: bool) -> _Packed:
     """Write the index of a split and return what its rows are."""
-    index = packing.index(spans, data.packing, data.seq_len)
-    np.save(file, index)
-    layout = packing.layout(index, data.packing, data.seq_len)
-    inputs = layout.rows * data.seq_len
-    return _Packed(layout.rows, 1 - layout.filled() / inputs if inputs else 0.0)
+    spans = _divided(store, data, validation)
+    padding = packing.write(folder, spans, data.packing, data.seq_len)
+    rows = packing.read(folder, data.packing, data.seq_len).rows
+    return _Packed(rows, padding / (rows * data.seq_len) if rows else 0.0)
+
+
+def _divided(store: Store, data: Data, validation: bool) -> Iterator[Spans]:
+    return divide(store.bounds, data.split, data.validation_share, validation)
 
 
 def _mean(weighted: Iterable[tuple[float, float]]) -> float:
@@ -134,36 +135,39 @@ def _size(mixture: Mixture) -> str:
     return f"{tokens} tokens in {documents} document{'s' * (documents != 1)}"
 
 
-def _bigram_entropy(
-    mixture: Mixture, spans: dict[str, Spans], rule: Packing, vocab_size: int
-) -> float | None:
+def _bigram_entropy(mixture: Mixture, data: Data, vocab_size: int) -> float | None:
     if vocab_size > LARGEST_VOCABULARY:
         return None
-    apart = rule is not Packing.concat
+    apart = data.packing is not Packing.concat
     pairs = (
         pair
-        for name, corpus in mixture.items()
-        for pair in _pairs(corpus.store, spans[name], apart)
+        for corpus in mixture.values()
+        for pair in _pairs(corpus.store, _divided(corpus.store, data, validation=True), apart)
     )
     return bigram(_together(pairs), vocab_size)
 
 
-def _pairs(store: Store, spans: Spans, apart: bool) -> Iterator[Pairs]:
+def _pairs(store: Store, blocks: Iterable[Spans], apart: bool) -> Iterator[Pairs]:
     """Each token that is learned with the one before it, within the spans.
 
     The first token of a document is no target where documents are kept apart.
     """
-    for start, end in zip(*joined(spans), strict=True):
-        for first in range(int(start), int(end) - 1, _BLOCK):
-            block = slice(first, min(int(end), first + _BLOCK + 1))
-            tokens = np.asarray(store.tokens[block])
-            chosen = np.ones(len(tokens), bool)
-            if store.loss_mask is not None:
-                chosen &= store.loss_mask[block]
-            if apart:
-                begun = slice(*np.searchsorted(spans.start, [block.start, block.stop]))
-                chosen[spans.start[begun] - block.start] = False
-            yield tokens[:-1][chosen[1:]], tokens[1:][chosen[1:]]
+    through = -1
+    for spans in blocks:
+        for start, end in zip(*joined(spans), strict=True):
+            begin = int(start) - (start == through)  # one token more where blocks meet
+            through = end
+            for first in range(begin, int(end) - 1, _BLOCK):
+                block = slice(first, min(int(end), first + _BLOCK + 1))
+                tokens = np.asarray(store.tokens[block])
+                chosen = np.ones(len(tokens), bool)
+                if store.loss_mask is not None:
+                    chosen &= store.loss_mask[block]
+                if apart:
+                    begun = slice(*np.searchsorted(spans.start, [block.start, block.stop]))
+                    chosen[spans.start[begun] - block.start] = False
+                yield tokens[:-1][chosen[1:]], tokens[1:][chosen[1:]]
+        store.forget()
 
 
 def _together(pairs: Iterable[Pairs]) -> Iterator[Pairs]:

@@ -1,5 +1,6 @@
 """Which parts of a token store are trained on, and which are set apart for validation."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 from ringshard.config.schema.data import Split
 from ringshard.data.order import keyed
 
-_BLOCK = 1 << 20  # documents looked at together
+BLOCK = 1 << 20
+"""Documents of a store that are looked at, and packed, together: there may be one a line."""
 
 
 class Spans(NamedTuple):
@@ -18,32 +20,29 @@ class Spans(NamedTuple):
     end: NDArray[np.int64]
 
 
-def divide(bounds: NDArray[np.int64], split: Split, share: float) -> dict[str, Spans]:
-    """The documents of either split; document i is store[bounds[i]:bounds[i + 1]].
+def divide(
+    bounds: NDArray[np.int64], split: Split, share: float, validation: bool
+) -> Iterator[Spans]:
+    """One part's documents, of each BLOCK of the store; document i is store[bounds[i]:bounds[i+1]].
 
     `position` cuts at token floor(n * (1 - share)), also in the middle of a document.
     """
-    if split is Split.document:
-        apart = held_out(len(bounds) - 1, share)
-        return {
-            "train": Spans(bounds[:-1][~apart], bounds[1:][~apart]),
-            "validation": Spans(bounds[:-1][apart], bounds[1:][apart]),
-        }
-    start, end, cut = bounds[:-1], bounds[1:], int(bounds[-1] * (1 - share))
-    before, through = np.searchsorted(start, cut), np.searchsorted(end, cut, side="right")
-    return {
-        "train": Spans(start[:before], np.minimum(end[:before], cut)),
-        "validation": Spans(np.maximum(start[through:], cut), end[through:]),
-    }
+    cut = int(bounds[-1] * (1 - share))
+    for first in range(0, len(bounds) - 1, BLOCK):
+        block = np.asarray(bounds[first : first + BLOCK + 1])
+        start, end = block[:-1], block[1:]
+        if split is Split.document:
+            chosen = held_out(np.arange(first, first + len(start)), share) == validation
+        elif validation:
+            chosen, start = end > cut, np.maximum(start, cut)
+        else:
+            chosen, end = start < cut, np.minimum(end, cut)
+        yield Spans(start[chosen], end[chosen])
 
 
-def held_out(documents: int, share: float) -> NDArray[np.bool_]:
+def held_out(document: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Whether each document is for validation: a pure function of its index and the share."""
-    apart = np.empty(documents, dtype=np.bool_)
-    for first in range(0, documents, _BLOCK):  # there may be a document a line
-        block = apart[first : first + _BLOCK]
-        block[:] = keyed(np.arange(first, first + len(block))) < np.uint64(share * 2.0**64)
-    return apart
+    return keyed(document) < np.uint64(share * 2.0**64)
 
 
 def joined(spans: Spans) -> Spans:

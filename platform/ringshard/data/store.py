@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from ringshard.data.arrays import Growing, forget, mapped
 from ringshard.data.documents import Piece, filled
 from ringshard.data.tokenizer import Ids, Tokenizer
 from ringshard.errors import ConfigError
@@ -22,18 +23,19 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.metadata: dict[str, Any] = json.loads((folder / "metadata.json").read_text())
         self.digest: str = self.metadata["digest"]
-        self.tokens = _mapped(folder / "tokens.bin", self.metadata["dtype"])
-        self.bounds = _mapped(folder / "bounds.bin", "int64")
+        self.tokens = mapped(folder / "tokens.bin", self.metadata["dtype"])
+        self.bounds = mapped(folder / "bounds.bin", "int64")
         self.loss_mask = (
-            _mapped(folder / "loss_mask.bin", "bool") if self.metadata["masked"] else None
+            mapped(folder / "loss_mask.bin", "bool") if self.metadata["masked"] else None
         )
         if len(self.tokens) != self.metadata["tokens"]:
             raise ConfigError(f"{folder} is damaged: remove it, and it will be built again")
 
-
-def _mapped(path: Path, dtype: str) -> NDArray[Any]:
-    # The file may be empty, which cannot be mapped.
-    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    def forget(self) -> None:
+        """Gives back the memory of what was read."""
+        for array in (self.tokens, self.bounds, self.loss_mask):
+            if array is not None:
+                forget(array)
 
 
 def write(
@@ -45,8 +47,8 @@ def write(
 ) -> None:
     """Tokenize all documents into `folder`; `progress` is told of new documents and tokens."""
     dtype = np.dtype("uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32")
-    tokens, bounds = _File(folder / "tokens.bin", dtype), _File(folder / "bounds.bin", np.int64)
-    loss_mask = _File(folder / "loss_mask.bin", np.bool_) if masked else None
+    tokens, bounds = Growing(folder / "tokens.bin", dtype), Growing(folder / "bounds.bin", np.int64)
+    loss_mask = Growing(folder / "loss_mask.bin", np.bool_) if masked else None
     bounds.append(np.zeros(1, dtype=np.int64))
     targets = 0
     for batch in _batches(filled(pieces)):
@@ -98,21 +100,3 @@ def _batches(pieces: Iterable[Piece]) -> Iterator[list[tuple[Piece, bool]]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-class _File:
-    """An array that grows on disk, and its digest."""
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self._file, self._dtype, self._digest = path.open("wb"), dtype, xxhash.xxh3_128()
-        self.length = 0
-
-    def append(self, values: NDArray[Any]) -> None:
-        block = np.ascontiguousarray(values, dtype=self._dtype).data
-        self._file.write(block)
-        self._digest.update(block)
-        self.length += len(values)
-
-    def close(self) -> str:
-        self._file.close()
-        return self._digest.hexdigest()
