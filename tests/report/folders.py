@@ -80,7 +80,9 @@ def rated(root: Path, *starts: tuple[int, int, Reports]) -> Path:
 
 
 def report(path: Path, attempt: int, restart: int, reports: Reports) -> None:
-    """A start of an attempt, which is made like the first one if need be."""
+    """A start of an attempt, which is made like the first one if need be; MLflow tells starts apart
+    by milliseconds, which no real ones share."""
+    time.sleep(0.002)
     if attempt > 1:
         shutil.copytree(path / "attempts/1", path / f"attempts/{attempt}", dirs_exist_ok=True)
     spool = Spool(path, attempt, restart=restart)

@@ -122,5 +122,5 @@ def test_a_step_takes_other_memory_than_estimated(
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2] / "jobs")])
     shallow, deep = (run_ranks(cp, _memory, cp, layers, recompute) for layers in (2, 8))
     for (few, few_told, few_peak), (many, many_told, many_peak) in zip(shallow, deep, strict=True):
-        assert many - few == pytest.approx(many_told - few_told, rel=0.1)
+        assert many - few == pytest.approx(many_told - few_told, rel=0.2)
         assert 0.75 < few_peak < 1.6 and 0.75 < many_peak < 1.6
