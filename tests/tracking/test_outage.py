@@ -191,7 +191,7 @@ def test_a_server_that_answers_late_or_no_more_is_a_traceback(away: RunFolder, g
     away.train(1, range(100))
     away.end(1, "done")
     ship(away)
-    (run,) = find_in_mlflow(gate.uri, [away.path.name])
+    (run,) = find_in_mlflow(gate.uri, [away.job.tracking.experiment])
     gate.delay_s = 6
     assert len(run.curves["train/loss"]) == 100
     gate.close()
