@@ -27,7 +27,7 @@ CASES = [
     ("bytes", "file", "jsonl", 1000),
     ("characters", "file", "txt", 100),
     ("bpe", "file", "txt", 12),
-    ("bpe", "file", "txt", 1000),  # repeated text: its memory counts, its speed is the cache's
+    ("bpe", "file", "txt", 250),  # repeated text: its memory counts, its speed is the cache's
 ]
 """(tokenizer, what a document is, format, size of the text [MB]); learning the tokenizer counts."""
 
