@@ -72,9 +72,8 @@ def start(
         _note_environment(job, folder)
     if job.tracking.backend.records and job.tracking.system_every_s:
         _start("system", folder, f"system-{node}.log", run_dir, attempt, node)
-    ships = job.tracking.backend.ships and node == 0
-    if on_cluster and job.tracking.uri.startswith("sqlite"):
-        ships = False
+    is_left = on_cluster and job.tracking.ships_to_file
+    ships = job.tracking.backend.ships and node == 0 and not is_left
     return Tracker(_start("shipper", folder, "shipper.log", run_dir, attempt) if ships else None)
 
 

@@ -45,9 +45,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         needed = [needs_gradient and needs for needs in ctx.needs_input_grad[:3]]
-        hits = None if any(needed) else torch.empty_like(targets, dtype=torch.bool)
-        losses, ctx.gradients = _losses_and_gradients(
-            hidden, weight, bias, targets, chunk, needed, hits
+        losses, hits, ctx.gradients = _losses_and_gradients(
+            hidden, weight, bias, targets, chunk, needed
         )
         ctx.mark_non_differentiable(losses)
         ctx.dtype = hidden.dtype
@@ -71,14 +70,14 @@ def _losses_and_gradients(
     targets: Tensor,
     chunk: int,
     needed: list[bool],
-    hits: Tensor | None,
-) -> tuple[Tensor, list[Tensor | None]]:
-    """Token losses (N,), and the gradients of hidden, weight and bias that are needed; hits (N,) is
-    filled in."""
+) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+    """Token losses (N,), hits (N,) where no gradient is needed, and the gradients of hidden, weight
+    and bias that are."""
     long = torch.promote_types(hidden.dtype, torch.float32)  # softmax, and sums over chunks
     logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))  # (C, V), for all chunks
     softmax = logits.to(long)  # the same memory, if the format is the same
     losses = hidden.new_empty(len(hidden), dtype=long)
+    hits = None if any(needed) else torch.empty_like(targets, dtype=torch.bool)
     d_hidden = torch.empty_like(hidden) if needed[0] else None
     d_weight = torch.zeros_like(weight, dtype=long) if needed[1] else None
     d_bias = hidden.new_zeros(len(weight), dtype=long) if needed[2] else None
@@ -90,12 +89,10 @@ def _losses_and_gradients(
         z, p = logits[: len(h)], softmax[: len(h)]
         _project(h, weight, bias, out=z)
         torch.log_softmax(z, dim=1, dtype=long, out=p)
-        log_likelihood = p.gather(1, target)
+        log_likelihood = p.gather(1, target).masked_fill_(ignored, 0)
+        losses[part] = -log_likelihood[:, 0]
         if hits is not None:
             hits[part] = ((log_likelihood == p.amax(1, keepdim=True)) & ~ignored)[:, 0]
-        log_likelihood.masked_fill_(ignored, 0)
-        losses[part] = -log_likelihood[:, 0]
-        if not any(needed):
             continue
         # d loss / d logits = softmax - one-hot(target). Ignored tokens need no zero row: h is 0.
         p.exp_().scatter_(1, target, log_likelihood.exp() - 1)
@@ -106,7 +103,7 @@ def _losses_and_gradients(
             _add_product(d_weight, z.T, h)
         if d_bias is not None:
             d_bias += p.masked_fill_(ignored, 0).sum(0)
-    return losses, [d_hidden, d_weight, d_bias]
+    return losses, hits, [d_hidden, d_weight, d_bias]
 
 
 def _project(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 import torch.distributed as dist
 from transformers import PretrainedConfig
 
@@ -53,11 +52,10 @@ class Assembly:
 
     trainer: Trainer
     description: Description
+    training: Dataset
     validation: Dataset
     evaluation: Evaluate
     save: Save
-    cut: str
-    """How sequences are cut and keys travel, in words; empty where they stay whole."""
     notes: list[str]
     """What the user should know of the checkpoint that was restored."""
 
@@ -97,14 +95,11 @@ def assemble(job: Job, attempt: Attempt, mesh: Mesh, stop: Callable[[], bool]) -
         hooks=_hooks(job, attempt, evaluation, save),
         stop_requested=stop,
         release=release,
-        noise=NoiseScale(
-            job.train.noise_scale_every, torch.tensor(state.noise, dtype=torch.float64)
-        ),
+        noise=NoiseScale.resumed(job.train.noise_scale_every, state.noise),
         console=_console(job, attempt, length, state) if first else None,
         sink=_sink(job, attempt) if first else Unrecorded(),
     )
-    cut = cutter.described(training.read(0, job.train.rows_at_once).bounds)
-    return Assembly(trainer, description, validation, evaluation, save, cut, notes)
+    return Assembly(trainer, description, training, validation, evaluation, save, notes)
 
 
 def _place(root: Path, job: Job, attempt: Attempt, config: PretrainedConfig) -> Place:

@@ -56,6 +56,11 @@ class NoiseScale:
     averages: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
     """‖G‖² and tr(Σ) of the measurements of a run, from 0 on: their ratio needs no correction."""
 
+    @classmethod
+    def resumed(cls, every: int, averages: Sequence[float]) -> "NoiseScale":
+        """One that goes on with the averages of a checkpoint."""
+        return cls(every, torch.tensor(averages, dtype=torch.float64))
+
     def due(self, step: int, first_half: int, targets: int) -> bool:
         """Whether step `step` (from 1) is measured: both halves must learn something."""
         return self.every > 0 and step % self.every == 0 and 0 < first_half < targets

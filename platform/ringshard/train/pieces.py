@@ -91,10 +91,8 @@ class Cutter:
         return [self.cut(rows) for rows in batch.micro_batches(micro_batch)]
 
     def described(self, bounds: Sequence[Ints]) -> str:
-        """How rows with these bounds would be cut and their keys travel, in words; nothing where
-        they stay whole."""
-        if self.cutting is None or self.ring.size == 1:
-            return ""
+        """How several ranks would cut rows with these bounds and their keys travel, in words."""
+        assert self.cutting is not None
         cut, asked = Cut.of(bounds, self.ring.size, self.cutting), self.cutting.transport
         why = " (auto: the faster one for the first rows)" if asked == "auto" else ""
         return (

@@ -85,7 +85,7 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         "rate": _rate(job),
         "processes": f"{trainer.mesh.world_size} on {job.hardware.device.name} (dp_replicate "
         f"{parallelism.dp_replicate} × dp_shard {parallelism.dp_shard} × cp {parallelism.cp})",
-        **({"ring": assembly.cut} if assembly.cut else {}),
+        **_ring(job, assembly),
         "estimate": estimate(
             job,
             trainer.mesh,
@@ -95,6 +95,14 @@ def _facts(job: Job, assembly: Assembly) -> dict[str, str]:
         ),
         "steps": f"{trainer.state.step} to {length.nominal_steps}",
     }
+
+
+def _ring(job: Job, assembly: Assembly) -> dict[str, str]:
+    """How sequences are cut and keys travel; nothing where they stay whole."""
+    if assembly.trainer.mesh.ring.size == 1:
+        return {}
+    rows = assembly.training.read(0, job.train.rows_at_once)
+    return {"ring": assembly.trainer.cutter.described(rows.bounds)}
 
 
 def _rate(job: Job) -> str:

@@ -37,3 +37,8 @@ class Tracking:
     """How long the end of a run waits for the last points to be shipped [s]."""
     system_every_s: float = 15.0
     """How often each node's load, memory, disk, network and GPUs are noted [s]; 0: never."""
+
+    @property
+    def ships_to_file(self) -> bool:
+        """Whether it goes to a file, which no node of a cluster opens."""
+        return self.backend.ships and self.uri.startswith("sqlite:")

@@ -194,6 +194,6 @@ def announce_end(taken: dict[str, list[Run]]) -> None:
         "cancel": f"{ours} runs cancel {here}",
         "compare": f"{ours} compare {here}",
     }
-    if runs[0].job.tracking.backend.ships and runs[0].job.tracking.uri[:6] == "sqlite":
+    if runs[0].job.tracking.ships_to_file:
         lines["curves"] = f"{ours} track sync {here}"
     print("\n".join(f"{name:<10} {text}" for name, text in lines.items()), flush=True)

@@ -66,9 +66,8 @@ def synchronize(runs: list[Run]) -> None:
 
 
 def _is_left_here(run: Run) -> bool:
-    tracking = run.job.tracking
-    is_file = tracking.backend.ships and tracking.uri.startswith("sqlite")
-    return is_file and run.dir.record.exists()  # it may have been deleted meanwhile
+    # It may have been deleted meanwhile.
+    return run.job.tracking.ships_to_file and run.dir.record.exists()
 
 
 def _folder(runs: list[Run]) -> str:

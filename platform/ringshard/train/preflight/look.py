@@ -161,7 +161,7 @@ def _tracking(tracking: Tracking, hardware: Hardware) -> tuple[dict[str, str], l
     """Whether MLflow takes runs from the first node; training needs none of it."""
     if not tracking.backend.ships:
         return {}, []
-    if hardware.scheduler is Scheduler.slurm and tracking.uri.startswith("sqlite"):
+    if hardware.scheduler is Scheduler.slurm and tracking.ships_to_file:
         return {"tracking": "a file, which no node opens: track sync on the submit host"}, []
     try:
         child.ask("ringshard.tracking.reach", tracking.uri, tracking.experiment)
