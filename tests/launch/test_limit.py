@@ -83,6 +83,13 @@ def ends_in(folder: Path, seconds: float) -> None:
     scontrol(folder, f"echo 'JobId=7 EndTime={end} PreemptTime=None'")
 
 
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a `scontrol` that is found before any other."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
 def clock_of(folder: Path) -> Clock:
     """Of a job that has made its first step."""
     (folder / "first-step.json").touch()
@@ -90,38 +97,33 @@ def clock_of(folder: Path) -> Clock:
 
 
 def test_a_job_is_stopped_by_its_own_clock_before_there_is_anything_to_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ends_in(tmp_path, 200)
-    clock = Clock("7", 360, tmp_path / "first-step.json")
-    assert not clock.rings() and not (tmp_path / "asked").exists()
-    (tmp_path / "first-step.json").touch()
+    ends_in(cluster, 200)
+    clock = Clock("7", 360, cluster / "first-step.json")
+    assert not clock.rings() and not (cluster / "asked").exists()
+    (cluster / "first-step.json").touch()
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 2)
     assert clock.rings()
 
 
-def test_a_job_waits_for_a_signal_that_comes_too_late_to_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ends_in(tmp_path, 200)
-    clock = clock_of(tmp_path)
+def test_a_job_waits_for_a_signal_that_comes_too_late_to_save(cluster: Path) -> None:
+    ends_in(cluster, 200)
+    clock = clock_of(cluster)
     assert clock.rings() and not clock.rings()
 
 
 def test_a_job_stops_though_its_limit_was_moved_or_asks_slurm_in_a_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ends_in(tmp_path, 1000)
-    clock = clock_of(tmp_path)
+    ends_in(cluster, 1000)
+    clock = clock_of(cluster)
     assert [clock.rings() for _ in range(9)] == [False] * 9
-    assert (tmp_path / "asked").read_text().split() == ["asked"]
+    assert (cluster / "asked").read_text().split() == ["asked"]
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 700)
-    ends_in(tmp_path, 1000)  # of then
+    ends_in(cluster, 1000)  # of then
     assert not clock.rings()
     monkeypatch.setattr(time, "time", lambda: now + 1400)
     assert clock.rings()
@@ -131,13 +133,12 @@ def test_a_job_stops_though_its_limit_was_moved_or_asks_slurm_in_a_loop(
     ("line", "asks_again"), [("exit 1", True), ("echo EndTime=Unknown", False)]
 )
 def test_a_job_whose_end_nobody_knows_stops_or_ends_in_a_traceback(
-    line: str, asks_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, asks_again: bool, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    scontrol(tmp_path, line)
-    clock = clock_of(tmp_path)
+    scontrol(cluster, line)
+    clock = clock_of(cluster)
     assert not clock.rings()
-    ends_in(tmp_path, 10)
+    ends_in(cluster, 10)
     assert not clock.rings()
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)

@@ -208,17 +208,27 @@ def _deserted_in_backward(transport: str, leave: Callable[[], None], folder: Pat
     return None
 
 
+def _assert_both_name_rank_1(
+    leave: Callable[[], None],
+    folder: Path,
+    action: Callable[..., None],
+    transport: str,
+    **limits: float,
+) -> None:
+    with contextlib.suppress(RuntimeError) if leave is _lost else contextlib.nullcontext():
+        run_ranks(3, action, transport, leave, folder, **limits)
+    for rank in (0, 2):
+        told = (folder / str(rank)).read_text()
+        assert f"rank {rank} waited for keys and values" in told
+        assert "ranks that do not answer: [1]" in told
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("leave", [_late, _lost])
 def test_a_peer_lost_in_backward_hangs(
     transport: str, leave: Callable[[], None], tmp_path: Path
 ) -> None:
-    with contextlib.suppress(RuntimeError) if leave is _lost else contextlib.nullcontext():
-        run_ranks(3, _deserted_in_backward, transport, leave, tmp_path, timeout_s=30)
-    for rank in (0, 2):
-        told = (tmp_path / str(rank)).read_text()
-        assert f"rank {rank} waited for keys and values" in told
-        assert "ranks that do not answer: [1]" in told
+    _assert_both_name_rank_1(leave, tmp_path, _deserted_in_backward, transport, timeout_s=30)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -227,9 +237,4 @@ def test_a_peer_that_is_late_or_lost_is_named_in_bounded_time(
     transport: str, leave: Callable[[], None], tmp_path: Path
 ) -> None:
     """Rank 2 waits for the lost rank, and rank 0 for rank 2: both find where it began."""
-    with contextlib.suppress(RuntimeError) if leave is _lost else contextlib.nullcontext():
-        run_ranks(3, _deserted, transport, leave, tmp_path)
-    for rank in (0, 2):
-        told = (tmp_path / str(rank)).read_text()
-        assert f"rank {rank} waited for keys and values" in told
-        assert "ranks that do not answer: [1]" in told
+    _assert_both_name_rank_1(leave, tmp_path, _deserted, transport)
