@@ -17,7 +17,7 @@ from ringshard.parallel.ring.plan import Segment
 WIDE, SHORT = (torch.float32, torch.bfloat16), (torch.bfloat16,)
 DTYPES = {
     "cpu": {"cpu_flash": WIDE, "math_packed": WIDE},
-    "cuda": {"cuda_flash": SHORT, "cuda_efficient": WIDE, "math_packed": WIDE},
+    "cuda": {"cuda_flash": SHORT, "cuda_cudnn": SHORT, "cuda_efficient": WIDE, "math_packed": WIDE},
 }
 """What is measured on each device; `math_packed` shows what rounding alone comes to."""
 Results = dict[str, Tensor]

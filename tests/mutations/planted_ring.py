@@ -197,6 +197,13 @@ BUGS = [
         "tests/train/test_estimate.py::test_a_step_takes_other_memory_than_estimated[none-2]",
     ),
     Bug(
+        "cuDNN judges by strides as they come",
+        f"{RING}/cuda_kernels.py",
+        "[t.contiguous() for t in tensors]",
+        "list(tensors)",
+        "tests/ring/test_kernels.py::test_cudnn_is_given_tensors_of_different_strides",
+    ),
+    Bug(
         "a value's own width is lost",
         f"{RING}/attention.py",
         "return out[..., :width] if width < wanted else out",

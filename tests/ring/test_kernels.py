@@ -84,7 +84,7 @@ def test_gradients_written_out_are_the_finite_differences(causal: bool) -> None:
     assert run_ranks(1, _gradcheck, causal) == [True]
 
 
-@pytest.mark.parametrize("name", ["cuda_flash", "cuda_efficient"])
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
 @pytest.mark.parametrize("queries", [9, 64])
 def test_arguments_and_shapes_of_cuda_kernels(name: str, queries: int) -> None:
     """On the meta device, which computes nothing: no GPU was at hand."""
@@ -109,7 +109,7 @@ class Recorded:
         return call
 
 
-@pytest.mark.parametrize("name", ["cuda_flash", "cuda_efficient"])
+@pytest.mark.parametrize("name", ["cuda_flash", "cuda_cudnn", "cuda_efficient"])
 @pytest.mark.parametrize("queries", [9, 64])
 def test_gradients_are_wrong_where_lse_is_stored_by_token(
     name: str, queries: int, monkeypatch: pytest.MonkeyPatch
@@ -122,6 +122,19 @@ def test_gradients_are_wrong_where_lse_is_stored_by_token(
     KERNELS[name].backward(dout, q, k, v, q, lse, False, 0.3)
     (given,) = (t for t in aten.tensors if t.dtype == torch.float32 and t.dim() > 2)
     assert given.stride(2) == 1
+
+
+def test_cudnn_is_given_tensors_of_different_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the ring stores them: token by token what travels, head by head what was merged."""
+    dout, q, k, v = (t.to("meta", torch.bfloat16) for t in block((8, 2), 64, 30))
+    dout, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (dout, k, v))
+    aten = Recorded()
+    monkeypatch.setattr(cuda_kernels, "aten", aten)
+    kernel = KERNELS["cuda_cudnn"]
+    out, lse = kernel.forward(q, k, v, False, 0.3)
+    kernel.backward(dout, q, k, v, out, lse, False, 0.3)
+    given = [t for t in aten.tensors if t.dim() == 4]
+    assert len(given) == 3 + 5 + 1 and all(t.is_contiguous() for t in given)
 
 
 SEGMENTS = (Segment(1, 0, 1, 0, 5, 2, 9, 0), Segment(1, 1, 2, 3, 4, 0, 12, 0),

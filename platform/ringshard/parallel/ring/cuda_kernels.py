@@ -2,9 +2,6 @@
 
 Never run on a GPU so far: tests run them on the meta device, which checks arguments and shapes and
 nothing else. What each needs is from torch's sources (2.13, aten/native/transformers/cuda).
-
-cuDNN's is left out: torch stores its lse in an order that hangs on the strides of q, k, v and out,
-and its backward pass judges anew from those of the merged out. The meta device shows none of that.
 """
 
 import torch
@@ -74,6 +71,40 @@ def flash_packed_backward(
     return gradients
 
 
+def cudnn_forward(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """cuDNN's attention, bf16 or fp16; its lse is (B, Hq, Sq, 1).
+
+    In which order torch stores that, it judges by the strides of q, k, v and out, in the backward
+    pass anew: so all are laid out head by head, where there is but one order.
+    """
+    out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
+        *_by_head(q, k, v), None, True, 0.0, causal, False, scale=scale
+    )
+    return out, lse.squeeze(-1)
+
+
+def cudnn_backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Without dropout its random state is never read."""
+    lengths = (q.shape[2], k.shape[2])
+    seed = torch.zeros((), dtype=torch.int64, device=q.device)
+    gradients: tuple[Tensor, Tensor, Tensor] = aten._scaled_dot_product_cudnn_attention_backward(
+        *_by_head(dout, q, k, v, out), lse.contiguous()[..., None], seed, seed, None, None, None,
+        *lengths, 0.0, causal, scale=scale,
+    )  # fmt: skip
+    return gradients
+
+
 def efficient_forward(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -104,6 +135,11 @@ def efficient_backward(
         [True, True, True, False], causal, scale=scale,
     )  # fmt: skip
     return dq, _summed(dk, heads), _summed(dv, heads)
+
+
+def _by_head(*tensors: Tensor) -> list[Tensor]:
+    """(B, H, S, D), stored in this order."""
+    return [t.contiguous() for t in tensors]
 
 
 def _lengths(spans: Spans) -> tuple[Tensor, Tensor, int, int]:

@@ -62,6 +62,7 @@ KERNELS = {
         cuda_kernels.flash_packed_forward,
         cuda_kernels.flash_packed_backward,
     ),
+    "cuda_cudnn": Kernel(cuda_kernels.cudnn_forward, cuda_kernels.cudnn_backward),
     "cuda_efficient": Kernel(cuda_kernels.efficient_forward, cuda_kernels.efficient_backward),
     "math": Kernel(math_kernels.forward, math_kernels.backward),
     "math_packed": Kernel(
